@@ -23,14 +23,14 @@ from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import (
     ENCRYPTED_TYPE,
-    QUERY_HEAD_SIZE,
     decode_body,
+    find_query_text,
     parse_query,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups, find_query_text
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
@@ -398,9 +398,8 @@ def _is_valid_body(code: int, body: bytes, description: FormatDescription, serve
 
 def _starts_as_text(frame: bytes) -> bool:
     """Return whether a QUERY's statement starts without control characters, before `_is_text` decodes it."""
-    body = frame[HEADER_SIZE : HEADER_SIZE + QUERY_HEAD_SIZE].ljust(QUERY_HEAD_SIZE, b"\0")
-    text_at = HEADER_SIZE + find_query_text(body, 0)
-    return _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
+    text_at, end = find_query_text(frame, HEADER_SIZE, len(frame))
+    return end >= 0 and _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
 
 
 def _is_text(sql: Any) -> bool:

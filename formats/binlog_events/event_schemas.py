@@ -62,10 +62,10 @@ from binlogtool.format_api.schema_fields import (
     TextField,
     UInt8s,
     decode_text,
-    field_offset,
     kernel,
     make_body_decoder,
     make_fields_decoder,
+    make_fields_kernel,
     make_flag_condition,
     make_integer_decoder,
     make_truncation_error,
@@ -470,9 +470,12 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
 
 # --- Offsets of fields in the body of QUERY, for kernels ---
 
-DB_LEN_AT = field_offset(QUERY, "db_len")
-STATUS_LEN_AT = field_offset(QUERY, "status_len")
-QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
+find_query_text = make_fields_kernel(QUERY, "sql")
+load_query = make_fields_kernel(QUERY, "thread_id", "status_vars", "db", "sql")
+load_intvar = make_fields_kernel(INTVAR, "type", "value")
+load_rand = make_fields_kernel(RAND, "seed1", "seed2")
+load_xid = make_fields_kernel(XID, "xid")
+"""Readers for kernels."""
 """Size of the fixed fields of QUERY; then follow status variables, database name, a NUL and the text."""
 
 

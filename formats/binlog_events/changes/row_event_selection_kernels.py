@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
+from binlogtool.formats.binlog_events.event_schemas import find_query_text
+from binlogtool.formats.binlog_events.gtid.gtid_events import load_commit_time
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     ENDS,
     GROUP_BITS,
@@ -89,49 +91,6 @@ class SelectedRowEvents(NamedTuple):
     groups: MutableInt64s
 
 
-@kernel()
-def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Return whether the QUERY body `buf[pos:limit]` can be read (`event_schemas.parse_query`)."""
-    if limit - pos < 13:
-        return False
-    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
-
-
-@kernel(load_little_endian)
-def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
-    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
-
-    Returns:
-        Microseconds; 0 = none (always for a GTID of MariaDB); -2 = the body has an unusual form.
-    """
-    if code == GTID or limit - pos == 25 or limit - pos == 42:
-        return 0
-    if limit - pos < 49:
-        return -2
-    pos += 42
-    time = load_little_endian(buf, pos, 7)
-    pos += 7
-    if time & 0x80000000000000:
-        if limit - pos < 7:
-            return -2
-        time = load_little_endian(buf, pos, 7)
-        pos += 7
-    if pos == limit:
-        return time
-    first = buf[pos] + 0
-    pos += 1
-    if first >= 251:
-        if first == 251 or first == 255:
-            return -2
-        pos += first - 250 if first < 254 else 8
-    if pos == limit:
-        return time
-    if limit - pos < 4:
-        return -2
-    pos += 8 if buf[pos + 3] & 128 else 4
-    return time if pos == limit or limit - pos >= 8 else -2
-
-
 @kernel(is_known_body)
 def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
     """Return the number of the known head at `buf[pos]`; -1 if it is unknown.
@@ -171,7 +130,7 @@ def add_row_event(event: int, head: int, events: RowEventColumns, state: Mutable
     is_transaction_begin,
     load_commit_time,
     find_known_head,
-    is_readable_query,
+    find_query_text,
     get_mark,
     is_possible_ddl,
     step_group,
@@ -204,7 +163,7 @@ def select_row_events(
         limit = events.ends[event]
         head = -1
         if trait & NEEDS_TRACKER or (
-            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
+            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or find_query_text(buf, pos, limit)[1] < 0)
         ):
             return event
         if trait & (IS_ROWS | IS_MAP):
@@ -229,9 +188,11 @@ def select_row_events(
         if mark == STATEMENT:
             return event
         if trait & IS_GTID:
-            time = load_commit_time(code, buf, pos, limit)
-            if time < 0:
-                return event
+            time = 0
+            if code != GTID:
+                time, _ticket, end = load_commit_time(buf, pos, limit)
+                if end < 0:
+                    return event
             state[TIME] = time
         step_result = step_group(state[GROUP_STATE], mark)
         state[GROUP_STATE] = step_result & GROUP_BITS

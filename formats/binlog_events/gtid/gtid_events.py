@@ -50,6 +50,7 @@ from binlogtool.format_api.schema_fields import (
     field_offset,
     format_uuid,
     make_fields_decoder,
+    make_fields_kernel,
     make_flag_condition,
     make_integer_decoder,
     make_list_decoder,
@@ -57,7 +58,7 @@ from binlogtool.format_api.schema_fields import (
     make_tuple_decoder,
     uuid_of,
 )
-from binlogtool.formats.binlog_events.wire_format import EventType, Lenenc
+from binlogtool.formats.binlog_events.wire_format import EventType, Lenenc, load_lenenc
 from binlogtool.limits import Limits
 
 # --- GTID_TAGGED_LOG ---
@@ -418,21 +419,24 @@ GTID_LIST = Struct(
 )
 
 
-# --- Offsets of fields in the bodies of GTID events, for kernels ---
+# --- Readers of the bodies of GTID events for kernels ---
 
-# GTID
-SEQ_NO = field_offset(GTID, "seq_no")
-DOMAIN_ID = field_offset(GTID, "domain_id")
-FLAGS2 = field_offset(GTID, "flags2")
-COMMIT_ID = field_offset(GTID, "commit_id")
+SEQ_NO, DOMAIN_ID, FLAGS2, COMMIT_ID = (
+    field_offset(GTID, name) for name in ("seq_no", "domain_id", "flags2", "commit_id")
+)
+"""Offsets in MariaDB's GTID."""
 
-# GTID_LOG
-SID = field_offset(GTID_LOG, "sid")
-GNO_OFFSET = field_offset(GTID_LOG, "gno")
-LT_TYPE = field_offset(GTID_LOG, "lt_type")
-LAST_COMMITTED = field_offset(GTID_LOG, "last_committed")
-SEQUENCE_NUMBER = field_offset(GTID_LOG, "sequence_number")
-ORIGINAL_TIME = field_offset(GTID_LOG, "original_commit_timestamp")
+load_mariadb_gtid = make_fields_kernel(GTID, "seq_no", "domain_id", "flags2", "commit_id")
+load_mariadb_gtid_flags = make_fields_kernel(GTID, "flags2", "flags_extra", "thread_id")
+load_mysql_gtid = make_fields_kernel(GTID_LOG, "sid", "gno")
+load_logical_clock = make_fields_kernel(
+    GTID_LOG, "lt_type", "last_committed", "sequence_number", "transaction_length", uses=(load_lenenc,)
+)
+load_commit_time = make_fields_kernel(GTID_LOG, "original_commit_timestamp", "commit_group_ticket", uses=(load_lenenc,))
+"""It refuses a body that is not complete up to its last field."""
+load_server_versions = make_fields_kernel(
+    GTID_LOG, "original_commit_timestamp", "immediate_server_version", "original_server_version", uses=(load_lenenc,)
+)
 
 
 # --- GTID event bodies and GTID sets as values ---

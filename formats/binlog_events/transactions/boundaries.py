@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from binlogtool.format_api.schema_fields import Int64s, UInt8s, kernel
-from binlogtool.formats.binlog_events.event_schemas import DB_LEN_AT, QUERY_HEAD_SIZE, STATUS_LEN_AT
+from binlogtool.formats.binlog_events.event_schemas import find_query_text
 from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2
 from binlogtool.formats.binlog_events.wire_format import (
     GTID_EVENTS,
@@ -108,19 +108,11 @@ def classify_text(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     return 0
 
 
-@kernel()
-def find_query_text(buf: UInt8s, p: int) -> int:
-    """Return where the text of the QUERY body at `buf[p]` begins; the body must have at least QUERY_HEAD_SIZE bytes."""
-    return p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
-
-
 @kernel(classify_text, find_query_text)
 def classify_query(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     """Return the `QueryKind` of a QUERY with the body `buf[pos:limit]`."""
-    if limit - pos < QUERY_HEAD_SIZE:
-        return 0
-    start = find_query_text(buf, pos)
-    return classify_text(words, buf, start, limit) if start < limit else 0
+    start, end = find_query_text(buf, pos, limit)
+    return classify_text(words, buf, start, limit) if end >= 0 and start < limit else 0
 
 
 @lru_cache(maxsize=1024)
@@ -138,9 +130,9 @@ def get_text_kind(text: bytes) -> QueryKind:
 
 def get_query_kind(code: int, body: bytes | memoryview) -> QueryKind:
     """Return the kind of a QUERY or QUERY_COMPRESSED event by the beginning of its text."""
-    if len(body) < QUERY_HEAD_SIZE:
+    at, end = find_query_text(body, 0, len(body))
+    if end < 0:
         return QueryKind.STATEMENT
-    at = find_query_text(body, 0)
     if code == EventType.QUERY_COMPRESSED:
         return get_text_kind(_uncompress_start(bytes(body[at : at + 16 * MAX_WORD_SIZE])))
     return get_text_kind(bytes(body[at : at + MAX_WORD_SIZE]))
@@ -164,9 +156,9 @@ def is_possible_ddl(buf: UInt8s, pos: int, limit: int) -> bool:
 
     Accepted are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), and the start of a comment.
     """
-    if limit - pos < QUERY_HEAD_SIZE + 3:
+    at, end = find_query_text(buf, pos, limit)
+    if end < 0:
         return False
-    at = find_query_text(buf, pos)
     while at < limit - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
         at += 1
     if at >= limit - 2:

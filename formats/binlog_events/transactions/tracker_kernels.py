@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
-from binlogtool.formats.binlog_events.gtid.gtid_events import COMMIT_ID, DOMAIN_ID, GNO_OFFSET, LT_TYPE, SEQ_NO, SID
+from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     ENDS,
@@ -110,7 +110,7 @@ def find_map_number(trait: int, buf: UInt8s, pos: int, limit: int, state: Int64s
     return map_number if is_known_body(maps.known, maps.known_places[2 * map_number], buf, pos, limit) else -2
 
 
-@kernel(load_little_endian)
+@kernel(load_little_endian, load_mariadb_gtid, load_mysql_gtid)
 def track_gtid(code: int, server: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s) -> bool:
     """Make the GTID of this event the owner; return False if its source is not that of the last GTID event."""
     if code == ANONYMOUS_GTID:
@@ -119,15 +119,13 @@ def track_gtid(code: int, server: int, buf: UInt8s, pos: int, limit: int, state:
     if code != state[LAST_CODE]:
         return False
     if code == GTID:
-        if limit - pos < COMMIT_ID:
-            return False
-        number, a, b = load_little_endian(buf, pos + SEQ_NO, 8), load_little_endian(buf, pos + DOMAIN_ID, 4), server
+        number, a, _flags, _id, end = load_mariadb_gtid(buf, pos, limit)
+        b = server
     else:
-        if limit - pos < LT_TYPE:
-            return False
-        number = load_little_endian(buf, pos + GNO_OFFSET, 8)
-        a, b = load_little_endian(buf, pos + SID, 8), load_little_endian(buf, pos + SID + 8, 8)
-    if a != state[LAST_SOURCE_LOW] or b != state[LAST_SOURCE_HIGH] or number < 0:
+        sid, number, end = load_mysql_gtid(buf, pos, limit)
+        a = load_little_endian(buf, sid, 8) if end >= 0 else 0
+        b = load_little_endian(buf, sid + 8, 8) if end >= 0 else 0
+    if end < 0 or a != state[LAST_SOURCE_LOW] or b != state[LAST_SOURCE_HIGH] or number < 0:
         return False
     state[SOURCE] = state[LAST_SOURCE]
     state[GTID_NUMBER] = number

@@ -15,25 +15,19 @@ from binlogtool.format_api.schema_fields import (
     UInt8s,
     kernel,
     load_int64,
-    load_uint32,
     load_uint48,
 )
-from binlogtool.formats.binlog_events.event_schemas import QUERY_HEAD_SIZE
+from binlogtool.formats.binlog_events.event_schemas import INTVAR as INTVAR_SCHEMA
+from binlogtool.formats.binlog_events.event_schemas import RAND as RAND_SCHEMA
+from binlogtool.formats.binlog_events.event_schemas import find_query_text, load_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     COMMIT_ID,
     COMPLETED_XA,
     DDL,
-    DOMAIN_ID,
-    FLAGS2,
-    GNO_OFFSET,
-    GROUP_COMMIT_ID,
-    LAST_COMMITTED,
-    LT_TYPE,
-    ORIGINAL_TIME,
     PREPARED_XA,
-    SEQ_NO,
-    SEQUENCE_NUMBER,
-    SID,
+    load_logical_clock,
+    load_mariadb_gtid,
+    load_mysql_gtid,
 )
 from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word
 from binlogtool.formats.binlog_events.transactions.boundaries import (
@@ -50,7 +44,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STANDALONE,
     STATEMENT,
     STMT_END,
-    find_query_text,
     group_after,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -65,11 +58,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     RAND,
     ROWS_QUERY,
     TABLE_MAP,
-    UPDATE_ROWS_V1,
-    UPDATE_ROWS_V2,
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
-    load_lenenc,
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
 
@@ -147,20 +137,13 @@ LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, 
 CASE_MASK = 0xDF
 """Mask that turns ASCII letters into upper case."""
 
-TWO_BYTE_COUNT, MAX_ONE_BYTE_COUNT = 0xFC, 250
-"""First byte of a two-byte column count; first bytes above MAX_ONE_BYTE_COUNT are not the count itself."""
 RARE_ROW_FLAGS = 0xFFFF & ~0x9F
 """Flags of row events at which the kernel stops."""
-ROW_HEADER_SIZE, EXTRA_LENGTH_SIZE = 8, 2
-"""Size of a row event's header, and of the length field of its extra data, which includes itself."""
-DATABASE_LENGTH_AT, AFTER_EMPTY_DATABASE = 8, 10
-"""Offset of the length of the database name in a TABLE_MAP, and of the next field if that name is empty."""
+ROW_HEADER_SIZE = 8
+"""Size of the table id and the flags of a row event or a TABLE_MAP."""
 LOGICAL_TIMESTAMPS = 2
 """Value of lt_type in a GTID_LOG that has last_committed and sequence_number."""
-COMMIT_TIME_SIZE, SECOND_TIME_BIT = 7, 0x80
-"""Size of a commit timestamp, and the bit in its last byte that shows that a second timestamp follows."""
-XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
-"""Sizes of the bodies of XID, INTVAR and RAND events."""
+INTVAR_SIZE, RAND_SIZE = INTVAR_SCHEMA.sizeof(), RAND_SCHEMA.sizeof()
 
 
 @kernel()
@@ -178,7 +161,7 @@ def end_group(group: int, end: int, state: MutableInt64s) -> bool:
     return True
 
 
-@kernel(load_uint32, load_int64)
+@kernel(load_mariadb_gtid)
 def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a MariaDB GTID; only the next number of the same domain and server, without XA and DDL, is expected."""
     if (
@@ -188,15 +171,12 @@ def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: Mu
         or limit - pos < MIN_MARIADB_GTID_SIZE
     ):
         return False
-    flags = buf[pos + FLAGS2]
-    if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (
-        flags & GROUP_COMMIT_ID != 0 and limit - pos < COMMIT_ID + 8
-    ):
+    number, domain, flags, _commit_id, gtid_end = load_mariadb_gtid(buf, pos, limit)
+    if gtid_end < 0 or flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0:
         return False
-    number = load_int64(buf, pos + SEQ_NO)
     if number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
         return False
-    if load_uint32(buf, pos + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
+    if domain != state[SOURCE_A] or server != state[SOURCE_B]:
         return False
     state[LAST_GTID_NUMBER] = number
     state[GROUP_STATE] = AFTER_STANDALONE_GTID if flags & STANDALONE != 0 else AFTER_MARIADB_GTID
@@ -206,41 +186,28 @@ def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: Mu
     return True
 
 
-@kernel(load_lenenc)
-def read_transaction_length(pos: int, limit: int, buf: UInt8s) -> int:
-    """Read transaction_length of a GTID_LOG body at `pos`; -1 if it is missing or takes more than three bytes."""
-    at = pos + ORIGINAL_TIME
-    if at > limit:
-        return -1
-    if buf[at - 1] >= SECOND_TIME_BIT:
-        at += COMMIT_TIME_SIZE
-    length, end = load_lenenc(buf, at, limit)
-    return -1 if end < 0 or end - at > 4 else length
-
-
-@kernel(load_int64, read_transaction_length)
+@kernel(load_int64, load_logical_clock, load_mysql_gtid)
 def follow_mysql_gtid(
     code: int, pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
 ) -> bool:
     """Track the next GTID_LOG of the same source, or an ANONYMOUS_GTID, with the next sequence_number."""
-    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or limit - pos < ORIGINAL_TIME:
+    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0:
         return False
-    length = read_transaction_length(pos, limit, buf)
-    committed = load_int64(buf, pos + LAST_COMMITTED)
-    sequence = load_int64(buf, pos + SEQUENCE_NUMBER)
+    clock, committed, sequence, length, clock_end = load_logical_clock(buf, pos, limit)
     if (
-        length < 0
-        or buf[pos + LT_TYPE] != LOGICAL_TIMESTAMPS
+        clock_end < 0
+        or length <= 0
+        or clock != LOGICAL_TIMESTAMPS
         or sequence != state[LAST_SEQUENCE_NUMBER] + 1
         or committed < 0
         or committed >= sequence
     ):
         return False
     if code == GTID_LOG:
-        number = load_int64(buf, pos + GNO_OFFSET)
+        sid, number, _gtid_end = load_mysql_gtid(buf, pos, limit)
         if state[GTID_STREAM] != MYSQL or number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
             return False
-        if load_int64(buf, pos + SID) != state[SOURCE_A] or load_int64(buf, pos + SID + 8) != state[SOURCE_B]:
+        if load_int64(buf, sid) != state[SOURCE_A] or load_int64(buf, sid + 8) != state[SOURCE_B]:
             return False
         state[LAST_GTID_NUMBER] = number
     state[LAST_SEQUENCE_NUMBER] = sequence
@@ -254,10 +221,8 @@ def follow_mysql_gtid(
 @kernel(end_group, find_query_text)
 def follow_query(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
-    if limit - pos < QUERY_HEAD_SIZE + 1 or state[GROUP_STATE] == NO_GROUP:
-        return False
-    at = find_query_text(buf, pos)
-    if at + 5 > limit:
+    at, text_end = find_query_text(buf, pos, limit)
+    if text_end < 0 or state[GROUP_STATE] == NO_GROUP or at + 5 > limit:
         return False
     first = buf[at] & CASE_MASK
     if state[GROUP_STATE] == AFTER_GTID:
@@ -295,22 +260,11 @@ def is_known_map(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template: int
 def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a TABLE_MAP that was read before and is unchanged."""
     count = state[MAP_COUNT]
-    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or limit - pos < 14:
-        return False
-    at = pos + AFTER_EMPTY_DATABASE + buf[pos + DATABASE_LENGTH_AT]
-    if at >= limit:
-        return False
-    at += buf[at] + 2
-    if at + 2 >= limit:
-        return False
-    columns = buf[at]
-    if columns == TWO_BYTE_COUNT:
-        columns = buf[at + 1] | buf[at + 2] << 8
-    elif columns > MAX_ONE_BYTE_COUNT:
+    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or limit - pos < ROW_HEADER_SIZE:
         return False
     table = load_uint48(buf, pos)
     slot = table & KNOWN_MAP_MASK
-    if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
+    if state[KNOWN_IDS + slot] != table + 1:
         return False
     template = state[KNOWN_TEMPLATES + slot] + 0
     if template == 0 or not is_known_map(pos, limit, buf, texts, template):
@@ -321,7 +275,7 @@ def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, te
             index = k
     state[MAP_TEMPLATES + index] = template
     state[MAP_IDS + index] = table
-    state[MAP_COLUMNS + index] = columns
+    state[MAP_COLUMNS + index] = state[KNOWN_COLUMNS + slot]
     state[MAP_BODY_STARTS + index] = pos
     state[MAP_BODY_ENDS + index] = limit
     state[MAP_COUNT] = max(count, index + 1)
@@ -336,30 +290,10 @@ def follow_rows(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt
     flags = buf[pos + ROW_FLAGS_AT] | buf[pos + ROW_FLAGS_AT + 1] << 8
     if flags & RARE_ROW_FLAGS != 0:
         return False
-    at = pos + ROW_HEADER_SIZE
-    if code >= WRITE_ROWS_V2:
-        extra = buf[at] | buf[at + 1] << 8
-        if extra < EXTRA_LENGTH_SIZE:
-            return False
-        at += extra
-        if at + 3 > limit:
-            return False
-    columns = buf[at]
-    at += 1
-    if columns == TWO_BYTE_COUNT:
-        columns = buf[at] | buf[at + 1] << 8
-        at += 2
-    elif columns > MAX_ONE_BYTE_COUNT:
-        return False
-    bitmaps = (columns + 7) // 8
-    if code == UPDATE_ROWS_V1 or code == UPDATE_ROWS_V2:  # noqa: SIM109 - a kernel
-        bitmaps += bitmaps
-    if at + bitmaps > limit:
-        return False
     table = load_uint48(buf, pos)
     template = 0
     for k in range(state[MAP_COUNT]):
-        if state[MAP_IDS + k] == table and state[MAP_COLUMNS + k] == columns:
+        if state[MAP_IDS + k] == table:
             template = state[MAP_TEMPLATES + k] + 0
     if template == 0 or not has_valid_images(buf, pos, limit, code, texts, template, 6):
         return False
@@ -370,13 +304,16 @@ def follow_rows(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt
     return True
 
 
-@kernel(load_int64, end_group)
+@kernel(load_xid, end_group)
 def follow_xid(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track an XID that is higher than all before it."""
-    if state[GROUP_STATE] != BEGUN or limit - pos != XID_SIZE:
-        return False
-    number = load_int64(buf, pos)
-    if number <= state[HIGHEST_XID] or not end_group(AFTER_XID, end, state):
+    number, xid_end = load_xid(buf, pos, limit)
+    if (
+        state[GROUP_STATE] != BEGUN
+        or xid_end != limit
+        or number <= state[HIGHEST_XID]
+        or not end_group(AFTER_XID, end, state)
+    ):
         return False
     state[HIGHEST_XID] = number
     state[XID_RING + (state[XID_COUNT] & XID_RING_SIZE - 1)] = number

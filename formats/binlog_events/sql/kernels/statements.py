@@ -21,6 +21,13 @@ from binlogtool.format_api.schema_fields import (
     load_little_endian,
     put_uuid,
 )
+from binlogtool.formats.binlog_events.event_schemas import find_query_text, load_intvar, load_query, load_rand
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    load_mariadb_gtid,
+    load_mariadb_gtid_flags,
+    load_mysql_gtid,
+    load_server_versions,
+)
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     copy_text,
     find_template,
@@ -220,21 +227,19 @@ def is_begin(buf: UInt8s, pos: int, limit: int) -> bool:
     return buf[pos + 3] == 73 and buf[pos + 4] == 78
 
 
-@kernel(is_begin, is_same_block, load_word)
+@kernel(is_begin, is_same_block, load_query, load_word)
 def find_query_request(pos: int, limit: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
     """Return the request of the QUERY body `buf[pos:limit]` (a BEGIN unless `inside` is set); -1 if it is unknown."""
-    if limit - pos < 19:
-        return -1
-    size = buf[pos + 11] | buf[pos + 12] << 8
-    text = pos + 14 + size + buf[pos + 8]
-    if text >= limit or (inside == 0 and not is_begin(buf, text, limit)):
+    _thread, status, database, text, end = load_query(buf, pos, limit)
+    size = database - status
+    if end < 0 or text >= limit or (inside == 0 and not is_begin(buf, text, limit)):
         return -1
     for request in range(load_word(transitions, 0)):
         at = 16 + 12 * request
         more = load_word(transitions, at + 8)
         if load_word(transitions, at + 4) != size or more >> 16 & 1 != inside:
             continue
-        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, pos + 13):
+        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, status):
             return request
     return -1
 
@@ -309,15 +314,16 @@ def put_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
     return put_piece(_END, memory.texts, memory.out, o) if o > start else o
 
 
-@kernel(load_little_endian, put_begin_session, load_word)
-def put_query_session(p: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
-    """Write the SET statement for the QUERY body at `buf[p]`; -1 if its microseconds are invalid."""
+@kernel(load_little_endian, put_begin_session, load_query, load_word)
+def put_query_session(pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
+    """Write the SET statement for the QUERY body `buf[pos:limit]`; -1 if its microseconds are invalid."""
     gap = load_word(memory.moves, 16 + 12 * request + 8) & 0xFFFF
-    microseconds = load_little_endian(memory.buf, p + 12 + gap, 3) if gap > 0 else 0
+    thread, status, _database, _text, _end = load_query(memory.buf, pos, limit)
+    microseconds = load_little_endian(memory.buf, status + gap - 1, 3) if gap > 0 else 0
     if microseconds >= 1000000:
         return -1
     moment = 1000000 * time + microseconds if time > 0 else 0
-    return put_begin_session(cell, moment, load_little_endian(memory.buf, p, 4), memory, o)
+    return put_begin_session(cell, moment, thread, memory, o)
 
 
 @kernel(find_transition, put_piece, put_query_session, find_query_request)
@@ -329,7 +335,7 @@ def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> 
     cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    o = put_query_session(pos, time, request, cell, memory, o)
+    o = put_query_session(pos, limit, time, request, cell, memory, o)
     if o < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
@@ -414,12 +420,14 @@ def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
     return same == size
 
 
-@kernel(load_little_endian)
-def is_supported_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
+@kernel(load_intvar, load_rand)
+def is_supported_variable(code: int, pos: int, limit: int, buf: UInt8s) -> bool:
     """Return whether the event is an INTVAR or RAND whose numbers the kernels can write."""
-    if code == INTVAR and size == 9:
-        return buf[p] >= 1 and buf[p] <= 2 and load_little_endian(buf, p + 1, 8) >= 0
-    return code == RAND and size == 16 and load_little_endian(buf, p, 8) >= 0 and load_little_endian(buf, p + 8, 8) >= 0
+    if code == INTVAR:
+        kind, value, end = load_intvar(buf, pos, limit)
+        return kind >= 1 and kind <= 2 and value >= 0 and end == limit
+    first, second, end = load_rand(buf, pos, limit)
+    return code == RAND and first >= 0 and second >= 0 and end == limit
 
 
 @kernel(is_supported_variable)
@@ -430,23 +438,23 @@ def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory
     """
     holder = events.holders[i] + 0
     while i < stop and events.codes[i] != QUERY:
-        if not is_supported_variable(events.codes[i], events.starts[i], events.ends[i] - events.starts[i], memory.buf):
+        if not is_supported_variable(events.codes[i], events.starts[i], events.ends[i], memory.buf):
             return -1
         i += 1
     return i if i < stop and events.holders[i] == holder else -1
 
 
-@kernel(put_piece, load_little_endian, put_unsigned)
-def put_variable(code: int, p: int, memory: ScriptMemory, o: int) -> int:
+@kernel(put_piece, load_intvar, load_rand, put_unsigned)
+def put_variable(code: int, pos: int, limit: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for an INTVAR or RAND event."""
-    name = _SEED1 if code == RAND else _LAST_ID if memory.buf[p] == 1 else _INSERT_ID
-    if code != RAND:
-        p += 1
-    o = put_piece(name, memory.texts, memory.out, o)
-    o = put_unsigned(load_little_endian(memory.buf, p, 8), memory.out, o, memory.z)
     if code == RAND:
-        o = put_piece(_SEED2, memory.texts, memory.out, o)
-        o = put_unsigned(load_little_endian(memory.buf, p + 8, 8), memory.out, o, memory.z)
+        value, second, _end = load_rand(memory.buf, pos, limit)
+        o = put_unsigned(value, memory.out, put_piece(_SEED1, memory.texts, memory.out, o), memory.z)
+        o = put_unsigned(second, memory.out, put_piece(_SEED2, memory.texts, memory.out, o), memory.z)
+    else:
+        kind, value, _end = load_intvar(memory.buf, pos, limit)
+        o = put_piece(_LAST_ID if kind == 1 else _INSERT_ID, memory.texts, memory.out, o)
+        o = put_unsigned(value, memory.out, o, memory.z)
     return put_piece(_END, memory.texts, memory.out, o)
 
 
@@ -461,23 +469,23 @@ def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> i
     return o
 
 
-@kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
+@kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_query, load_word)
 def find_text_request(pos: int, limit: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
     """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode matters; -1 = unsupported."""
     request = find_query_request(pos, limit, 1, buf, transitions)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
-    size = buf[pos + 8] + 0
-    names = pos + 13 + (buf[pos + 11] | buf[pos + 12] << 8)
+    _thread, _status, database, text, _end = load_query(buf, pos, limit)
     escapes = load_word(transitions, 16 + 12 * request + 8) >> 17 & 1
-    if not is_same_database(buf, names, size, state) or not is_row_change(buf, names + size + 1, limit):
+    if not is_same_database(buf, database, text - database - 1, state) or not is_row_change(buf, text, limit):
         return -1
-    plain = check_plain_text(buf, names + size + 1, limit, escapes)
+    plain = check_plain_text(buf, text, limit, escapes)
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
 @kernel(
-    find_transition, copy_text, put_piece, put_query_session, put_text, put_variable, find_text_request, load_word,
+    find_transition, copy_text, find_query_text, put_piece, put_query_session, put_text, put_variable,
+    find_text_request, load_word,
 )  # fmt: skip
 def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
@@ -491,15 +499,15 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
     if cell < 0:
         return -1
     for k in range(i, last):
-        o = put_variable(events.codes[k], events.starts[k], memory, o)
-    o = put_query_session(p, events.times[last], request, cell, memory, o)
+        o = put_variable(events.codes[k], events.starts[k], events.ends[k], memory, o)
+    o = put_query_session(p, n, events.times[last], request, cell, memory, o)
     if o < 0:
         return -1
     if found > request:
         request_at = 16 + 12 * request
         mode = load_word(memory.moves, request_at) + load_word(memory.moves, request_at + 4)
         o = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, o)
-    text = p + 14 + (memory.buf[p + 11] | memory.buf[p + 12] << 8) + memory.buf[p + 8]
+    text, _end = find_query_text(memory.buf, p, n)
     return put_piece(_END, memory.texts, memory.out, put_text(memory.buf, text, n, memory.out, o))
 
 
@@ -507,8 +515,8 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
-HAS_IMMEDIATE_TIMESTAMP = 1 << 55
-"""Bit of MySQL's immediate_commit_timestamp which shows that original_commit_timestamp follows."""
+MAX_COMMIT_TIME = 1 << 55
+"""A commit timestamp has fewer bits; the highest bit of its seven bytes has another meaning."""
 
 MAX_BINLOG_BYTES = 8 << 20
 """Maximum total size of events in one BINLOG statement in bytes, as in `sql.script_state`."""
@@ -599,34 +607,20 @@ def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemor
     return put_piece(CLOSE, memory.texts, memory.out, o)
 
 
-@kernel()
-def is_plain_gtid(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Return whether MariaDB's GTID is complete from its further flags at `pos` on, and is no ALTER TABLE step."""
-    if pos >= limit:
-        return pos == limit
-    more = buf[pos] + 0
-    return more & 14 == 0 and limit - pos > (more & 1) + (more & 16) // 4
-
-
-@kernel(put_piece, is_plain_gtid, load_little_endian, put_position_comment, put_unsigned)
+@kernel(put_piece, load_mariadb_gtid, load_mariadb_gtid_flags, put_position_comment, put_unsigned)
 def put_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
+    number, domain, _flags, _commit_id, _end = load_mariadb_gtid(memory.buf, pos, limit)
+    more, extra, _thread, end = load_mariadb_gtid_flags(memory.buf, pos, limit)
     if (
-        limit - pos < 19
+        end < 0
         or flags & SKIP_REPLICATION
         or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION
         or memory.state[IS_MARIADB] == 0
     ):
         return -1
-    more = memory.buf[pos + 12] + 0
-    if (
-        more & 0xE1
-        or (more >> 3) & 1 != memory.state[PARALLEL_ALLOWED]
-        or not is_plain_gtid(memory.buf, pos + 13 + 4 * (more & 2), limit)
-    ):
+    if more & 0xE1 or extra & 14 or (more >> 3) & 1 != memory.state[PARALLEL_ALLOWED]:
         return -1
-    number = load_little_endian(memory.buf, pos, 8)
-    domain = load_little_endian(memory.buf, pos + 8, 4)
     if number < 0 or (
         memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
     ):
@@ -647,25 +641,6 @@ def put_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: Scri
     return put_piece(_START, memory.texts, memory.out, o)
 
 
-@kernel(load_little_endian)
-def has_version(pos: int, limit: int, buf: UInt8s, version: int) -> bool:
-    """Return whether the GTID body has exactly one server version, and it is this version.
-
-    `pos`: offset after the commit timestamps.
-    """
-    if limit - pos < 5:
-        return False
-    length = buf[pos] + 0
-    pos += 1
-    if length == 252:
-        pos += 2
-    elif length == 253:
-        pos += 3
-    elif length == 254:
-        pos += 8
-    return limit - pos >= 4 and load_little_endian(buf, pos, 4) == version
-
-
 @kernel(put_unsigned, put_uuid)
 def put_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
     """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
@@ -674,30 +649,26 @@ def put_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
     return put_unsigned(number, memory.out, o + 1, memory.z)
 
 
-@kernel(put_piece, has_version, load_little_endian, put_gtid, put_position_comment, put_unsigned)
+@kernel(put_piece, load_mysql_gtid, load_server_versions, put_gtid, put_position_comment, put_unsigned)
 def put_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
-    if limit - pos < 54 or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or memory.state[IS_MARIADB]:
+    sid, number, _end = load_mysql_gtid(memory.buf, pos, limit)
+    time, version, original_version, end = load_server_versions(memory.buf, pos, limit)
+    if end < 0 or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or memory.state[IS_MARIADB]:
         return -1
     sets_gtids = memory.state[SETS_GTIDS] != 0
-    number = load_little_endian(memory.buf, pos + 17, 8)
-    time = load_little_endian(memory.buf, pos + 42, 7)
-    at = pos + 49
-    if time >= HAS_IMMEDIATE_TIMESTAMP:
-        time = load_little_endian(memory.buf, at, 7)
-        at += 7
     if number < 0 or (
-        sets_gtids
-        and (time >= HAS_IMMEDIATE_TIMESTAMP or (code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
+        sets_gtids and (time >= MAX_COMMIT_TIME or (code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
     ):
         return -1
-    if sets_gtids and not has_version(at, limit, memory.buf, memory.state[SERVER_VERSION] + 0):
+    known_version = memory.state[SERVER_VERSION] + 0
+    if sets_gtids and (version == 0 or version != known_version or original_version != known_version):
         return -1
     o = put_position_comment(place, memory, o)
     if code == ANONYMOUS_GTID:
         o = put_piece(_ANONYMOUS, memory.texts, memory.out, o)
     else:
-        o = put_gtid(pos + 1, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
+        o = put_gtid(sid, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
         memory.out[o] = 10
         o += 1
     memory.state[TRANSACTION_STATE] = AFTER_GTID
@@ -711,7 +682,7 @@ def put_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int
         memory.state[COMMIT_TIMESTAMP] = time
     if code == ANONYMOUS_GTID:
         return o
-    o = put_gtid(pos + 1, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
+    o = put_gtid(sid, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
     memory.state[GTID_AUTOMATIC] = 0
     memory.out[o] = 39
     return put_piece(_END, memory.texts, memory.out, o + 1)
