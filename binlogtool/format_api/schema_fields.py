@@ -414,6 +414,7 @@ class LeafFormat(msgspec.Struct, frozen=True):
         text_table: name of the table of texts that the kernel takes as an additional argument, before `out`.
         context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes as
             additional arguments, before `out`.
+        constant: an integer that the kernel takes before these fields.
         writes_members: the kernel writes JSON members with their names.
     """
 
@@ -422,6 +423,7 @@ class LeafFormat(msgspec.Struct, frozen=True):
     unquoted: bool = False
     text_table: LazyRef | None = None
     context_fields: tuple[str, ...] = ()
+    constant: int | None = None
     writes_members: bool = False
 
 

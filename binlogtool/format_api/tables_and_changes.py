@@ -400,7 +400,7 @@ class SqlColumn(msgspec.Struct, frozen=True):
     Args:
         type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit, enum,
             set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (also with the
-            prefixes tiny, medium and long), json, geometry, vector, uuid, inet4, inet6.
+            prefixes tiny, medium and long), json, geometry, vector, or a type of one server only, as uuid.
         size: bytes of the longest value, bits of BIT, digits of DECIMAL; 0 = unknown.
         scale: digits after the decimal point, also of seconds.
         values: texts of an ENUM or SET.

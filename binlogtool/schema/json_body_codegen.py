@@ -197,7 +197,8 @@ class _JsonBodyGenerator(MachineBodyGenerator):
         table = (
             f"{self._add_table(leaf.text_table.value)}, " if leaf is not None and leaf.text_table is not None else ""
         )
-        values = "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
+        values = "" if leaf is None or leaf.constant is None else f"{leaf.constant}, "
+        values += "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
         self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
         self.emit_return_if("o < 0", "o")
 

@@ -13,6 +13,8 @@ typedef struct { int64_t v[3]; } values3;
 typedef struct { int64_t v[4]; } values4;
 typedef struct { int64_t v[5]; } values5;
 typedef struct { int64_t v[6]; } values6;
+typedef struct { int64_t v[7]; } values7;
+typedef struct { int64_t v[8]; } values8;
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define IS_BIG 1

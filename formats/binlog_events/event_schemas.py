@@ -63,6 +63,7 @@ from binlogtool.format_api.schema_fields import (
     UInt8s,
     decode_text,
     kernel,
+    load_uint32,
     make_body_decoder,
     make_fields_decoder,
     make_fields_kernel,
@@ -98,6 +99,8 @@ from binlogtool.formats.binlog_events.values.decode import make_decimal_reader
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     COMPRESSIONS,
+    EVENT_SIZE_AT,
+    FLAGS_AT,
     HEADER,
     HEADER_SIZE,
     MAX_EVENT_SIZE,
@@ -757,10 +760,10 @@ class EventChecksumForm(enum.IntEnum):
     CRC = 3
 
 
-@kernel()
+@kernel(load_uint32)
 def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Return the `EventChecksumForm` that the FORMAT_DESCRIPTION body at `buf[pos]` declares; consumes no bytes."""
-    size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
+    size = load_uint32(buf, pos - HEADER_SIZE + EVENT_SIZE_AT)
     if size < 19 + 57 or size > 4096:
         return 0, -2
     if size - 19 > limit - pos:
@@ -791,19 +794,19 @@ def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     version = major * 1000000 + minor * 1000 + patch
     if version < 5003000 or (is_mariadb == 0 and version < 5006001):
         return 1, pos
-    if buf[pos - 19 + size - 5] == 1:
+    if buf[pos - HEADER_SIZE + size - CHECKSUM_SIZE - 1] == 1:
         return 3, pos
     return 2, pos
 
 
-@kernel()
+@kernel(load_uint32)
 def compute_in_use_crc_change(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Compute how the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[pos]` changes its CRC-32.
 
     Consumes no bytes. A CRC is linear: the difference is the CRC register of a single 1 bit followed by zeros.
     """
-    size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
-    if buf[pos - 2] & 1 == 0 or size < 23 or size > 4096:
+    size = load_uint32(buf, pos - HEADER_SIZE + EVENT_SIZE_AT)
+    if buf[pos - HEADER_SIZE + FLAGS_AT] & 1 == 0 or size < 23 or size > 4096:
         return 0, pos
     register = 1
     for _ in range(8 * (size - 4 - 17)):

@@ -92,9 +92,8 @@ def _number_reader(size: int) -> VariableReader:
     return read
 
 
-def _struct_reader(layout: str, *names: str) -> VariableReader:
-    unpack, size = struct.Struct(layout).unpack_from, struct.calcsize(layout)
-    number_size = size // len(names)
+def _numbers_reader(*names: str) -> VariableReader:
+    unpack, size, number_size = struct.Struct(f"<{len(names)}H").unpack_from, 2 * len(names), 2
 
     def read(data: bytes, offset: int, end: int) -> tuple[dict[str, int], tuple[StatusValuePart, ...], int]:
         stop = _checked_end(data, offset, size, end)
@@ -199,11 +198,17 @@ _NUMBERS: Mapping[int, tuple[str, int]] = {
     129: ("xid", 8),
 }
 """Names and sizes in bytes, by code, of the variables that are one number."""
+AUTO_INCREMENT, CHARSET = 3, 4
+_PAIRS: Mapping[int, tuple[str, tuple[str, ...]]] = {
+    AUTO_INCREMENT: ("auto_increment", ("increment", "offset")),
+    CHARSET: ("charset", ("client", "connection", "server")),
+}
+"""Names, by code, of the variables that are several numbers of two bytes."""
+_FIXED_SIZES = {code: size for code, (_, size) in _NUMBERS.items()} | {c: 2 * len(n) for c, (_, n) in _PAIRS.items()}
 VARIABLES: dict[int, tuple[str, VariableReader]] = {
     **{code: (name, _number_reader(size)) for code, (name, size) in _NUMBERS.items()},
+    **{code: (name, _numbers_reader(*names)) for code, (name, names) in _PAIRS.items()},
     2: ("catalog", _read_terminated_text),
-    3: ("auto_increment", _struct_reader("<HH", "increment", "offset")),
-    4: ("charset", _struct_reader("<HHH", "client", "connection", "server")),
     5: ("time_zone", _read_text),
     6: ("catalog_nz", _read_text),
     11: ("invoker", _read_invoker),
@@ -313,15 +318,15 @@ def put_number_member(
 
 def _pack_sizes(first: int) -> int:
     """Return the sizes of 16 codes from `first` on, 4 bits each."""
-    return sum(size << 4 * (code - first) for code, (_, size) in _NUMBERS.items() if first <= code < first + 16)
+    return sum(size << 4 * (code - first) for code, size in _FIXED_SIZES.items() if first <= code < first + 16)
 
 
 _FIRST_SIZES, _NEXT_SIZES, _MARIADB_SIZES = _pack_sizes(0), _pack_sizes(16), _pack_sizes(FIRST_OF_MARIADB)
 
 
 @kernel()
-def number_size(code: int) -> int:
-    """Return the size in bytes of a status variable that is one number; 0 for other variables."""
+def fixed_size(code: int) -> int:
+    """Return the size in bytes of a status variable of fixed size; 0 for other variables."""
     if code < FIRST_OF_MARIADB:
         return (_FIRST_SIZES >> 4 * code if code < 16 else _NEXT_SIZES >> 4 * (code - 16)) & 15 if code < 32 else 0
     return _MARIADB_SIZES >> 4 * (code - FIRST_OF_MARIADB) & 15 if code < FIRST_OF_MARIADB + 16 else 0
@@ -388,7 +393,7 @@ def put_collations(
 
 
 @kernel(
-    number_size,
+    fixed_size,
     put_any_text,
     put_collations,
     put_databases,
@@ -401,24 +406,20 @@ def put_variable(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write the value of a status variable; return (end of the variable, end of the output or an error)."""
-    size = number_size(code)
-    if size > 0:
-        if limit - pos < size:
-            return pos, -2
-        return pos + size, put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
-    if code == 3:
-        if limit - pos < 4:
-            return pos, -2
+    size = fixed_size(code)
+    if limit - pos < size:
+        return pos, -2
+    if code == AUTO_INCREMENT:
         out_pos = put_number_member(buf, pos, 2, texts, INCREMENT, out, out_pos, out_limit)
         out_pos = put_number_member(buf, pos + 2, 2, texts, OFFSET, out, out_pos, out_limit)
-        return pos + 4, put_label(texts, END, out, out_pos, out_limit)
-    if code == 4:
-        if limit - pos < 6:
-            return pos, -2
+        return pos + size, put_label(texts, END, out, out_pos, out_limit)
+    if code == CHARSET:
         out_pos = put_number_member(buf, pos, 2, texts, CLIENT, out, out_pos, out_limit)
         out_pos = put_number_member(buf, pos + 2, 2, texts, CONNECTION, out, out_pos, out_limit)
         out_pos = put_number_member(buf, pos + 4, 2, texts, SERVER, out, out_pos, out_limit)
-        return pos + 6, put_label(texts, END, out, out_pos, out_limit)
+        return pos + size, put_label(texts, END, out, out_pos, out_limit)
+    if size > 0:
+        return pos + size, put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
     if code == 5 or code == 6:
         if limit - pos < 1 or limit - pos - 1 < buf[pos]:
             return pos, -2
@@ -469,8 +470,8 @@ def put_variables(
 _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
 """Character sets whose statements are decoded as UTF-8; None = unknown."""
 
-_SQL_MODE, _OLD_CATALOG, _CHARSET, _CATALOG = 1, 2, 4, 6
-"""Codes of status variables that servers write up to CHARSET, except for two that have 4 bytes."""
+_CATALOG = 6
+"""Code of the only variable with a length that servers write before the character sets."""
 
 
 def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
@@ -490,18 +491,18 @@ def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-@kernel()
+@kernel(fixed_size, load_little_endian)
 def find_client_collation(buf: UInt8s, pos: int, limit: int) -> int:
     """Return the client's collation in the variables `buf[pos:limit]`; -1 = absent, or after unusual variables."""
     while pos < limit:
         code = buf[pos] + 0
         pos += 1
-        if code == _CHARSET:
-            return buf[pos] | buf[pos + 1] << 8 if limit - pos >= 6 else -1
-        size = 8 if code == _SQL_MODE else 4
+        size = fixed_size(code)
+        if code == CHARSET:
+            return load_little_endian(buf, pos, 2) if limit - pos >= size else -1
         if code == _CATALOG and pos < limit:
             size = 1 + buf[pos]
-        elif code == _OLD_CATALOG or code > _CHARSET:
+        if size == 0:
             return -1
         pos += size
     return -1

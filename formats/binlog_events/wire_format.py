@@ -33,6 +33,7 @@ from binlogtool.format_api.schema_fields import (
     field_offset,
     kernel,
     load_little_endian,
+    make_fields_kernel,
     make_truncation_error,
 )
 from binlogtool.limits import Limits
@@ -240,6 +241,9 @@ HEADER = Struct(
     "end_log_pos" / Int32ul,
     "flags" / Int16ul,
 )
+
+load_header = make_fields_kernel(HEADER, "timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+"""Reader for kernels."""
 
 PACKED_HEADER = struct.Struct("<IBIIIH")
 """Common header, for code that reads it before the schema applies, or that writes it."""

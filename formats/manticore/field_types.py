@@ -385,17 +385,20 @@ _ZINT, _LOW_ZINT = Zint(), Varint()
 _TEXT_TABLE = LazyRef("manticore.json_lines:words")
 
 
-def _create_leaf(put: str, *given: str, members: bool = False, table: LazyRef | None = _TEXT_TABLE) -> LeafFormat:
+def _create_leaf(
+    put: str, *given: str, constant: int | None = None, members: bool = False, table: LazyRef | None = _TEXT_TABLE
+) -> LeafFormat:
     return LeafFormat(
         None,
         LazyRef(f"manticore.json_lines:{put}"),
         text_table=table,
+        constant=constant,
         context_fields=given,
         writes_members=members,
     )
 
 
-DWORDS, QWORDS = _create_leaf("put_uint32_vector", table=None), _create_leaf("put_qwords", table=None)
+DWORDS, QWORDS = (_create_leaf("put_vector", constant=width, table=None) for width in (4, 8))
 """Meaning of the elements of a vec(4) and a vec(8)."""
 
 ROWS, STORED = _create_leaf("put_rows", "rows", members=True), _create_leaf("put_stored")
@@ -405,8 +408,9 @@ KIND = _create_leaf("put_kind", members=True)
 """Meaning of an attribute type: its name."""
 
 _UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
-BLOBS = _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
-OLD_BLOBS = _create_leaf("put_old_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
+BLOBS, OLD_BLOBS = (
+    _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", constant=version, members=True) for version in (15, 14)
+)
 LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
 """The last field of an update (also before versions 15 and 10), followed by the new values of each document."""
 

@@ -47,7 +47,14 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
 from binlogtool.formats.manticore.detect_layout import VERIFIED_VERSIONS, ManticoreLogContext
 from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint, skip_text
-from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, PayloadOp, create_old_body_schema
+from binlogtool.formats.manticore.schema import (
+    NEW_FRAME_VERSION,
+    OldOp,
+    Op,
+    PayloadOp,
+    create_old_body_schema,
+    load_add_txn,
+)
 
 # --- Kernels that write parts of payloads as JSON ---
 
@@ -101,17 +108,10 @@ def put_list(
 
 
 @kernel(put_list, read_zint)
-def put_uint32_vector(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write a vec(4) as a list."""
+def put_vector(buf: UInt8s, pos: int, limit: int, width: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    """Write a vec(width) as a list."""
     count, pos = read_zint(buf, pos, limit)
-    return put_list(buf, pos, count, 4, 4, out, out_pos, out_limit)
-
-
-@kernel(put_list, read_zint)
-def put_qwords(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write a vec(8) as a list."""
-    count, pos = read_zint(buf, pos, limit)
-    return put_list(buf, pos, count, 8, 8, out, out_pos, out_limit)
+    return put_list(buf, pos, count, width, width, out, out_pos, out_limit)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def put_documents(
 
 
 @kernel(put_bytes, put_documents, put_text, read_zint)
-def put_versioned_blobs(
+def put_blobs(
     buf: UInt8s,
     pos: int,
     limit: int,
@@ -372,39 +372,7 @@ def put_versioned_blobs(
     )
 
 
-@kernel(put_versioned_blobs)
-def put_blobs(
-    buf: UInt8s,
-    pos: int,
-    limit: int,
-    texts: UInt8s,
-    lists: UpdateLists,
-    offsets: int,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-) -> int:
-    """Write the end of an update of version 15 or 16."""
-    return put_versioned_blobs(buf, pos, limit, texts, 15, lists, offsets, out, out_pos, out_limit)
-
-
-@kernel(put_versioned_blobs)
-def put_old_blobs(
-    buf: UInt8s,
-    pos: int,
-    limit: int,
-    texts: UInt8s,
-    lists: UpdateLists,
-    offsets: int,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-) -> int:
-    """Write the end of an update of versions 10 to 14."""
-    return put_versioned_blobs(buf, pos, limit, texts, 14, lists, offsets, out, out_pos, out_limit)
-
-
-@kernel(put_documents, put_uint32_vector, put_text)
+@kernel(put_documents, put_vector, put_text)
 def put_last_offsets(
     buf: UInt8s,
     pos: int,
@@ -418,7 +386,7 @@ def put_last_offsets(
     """Write the end of an update of versions 2 to 9."""
     if out_limit - out_pos < 64:
         return -1
-    out_pos = put_uint32_vector(buf, pos, limit, out, put_text(texts, OFFSETS, out, out_pos, out_limit), out_limit)
+    out_pos = put_vector(buf, pos, limit, 4, out, put_text(texts, OFFSETS, out, out_pos, out_limit), out_limit)
     return out_pos if out_pos < 0 else put_documents(buf, texts, 9, lists, pos, -1, limit, out, out_pos, out_limit)
 
 
@@ -459,7 +427,7 @@ def put_tid_member(
     return put_null(out, out_pos, out_limit) if kind < 0 else put_unsigned(tid, out, out_pos, out_limit)
 
 
-@kernel(read_zint)
+@kernel(load_add_txn)
 def classify_transactions(
     buf: UInt8s,
     count: int,
@@ -479,9 +447,8 @@ def classify_transactions(
         elif ops[i] == cache:
             out[i] = ADD_CACHE_KIND
         elif ops[i] == add_txn:
-            _id, p = read_zint(buf, starts[i] + 1, ends[i])
-            _tid, p = read_zint(buf, p, ends[i])
-            out[i] = PAYLOAD_KIND + buf[p + 4] if p + 4 < ends[i] else PAYLOAD_KIND - 1
+            payload, end = load_add_txn(buf, starts[i] + 1, ends[i])
+            out[i] = PAYLOAD_KIND + buf[payload] if end > payload else PAYLOAD_KIND - 1
     return count
 
 

@@ -38,6 +38,7 @@ from binlogtool.format_api.schema_fields import (
     SingleField,
     TextField,
     Varint,
+    make_fields_kernel,
 )
 from binlogtool.formats.manticore.field_types import (
     BLOBS,
@@ -56,6 +57,7 @@ from binlogtool.formats.manticore.field_types import (
     Vector,
     Zint,
     read_body,
+    read_zint,
 )
 
 META_MAGIC = 0x494C5053
@@ -307,6 +309,8 @@ ADD_TXN = Struct(
     "uSize" / Int32ul,
     "payload" / NestedSchema(Bytes(this.uSize), PAYLOAD),
 )
+load_add_txn = make_fields_kernel(ADD_TXN, "payload", uses=(read_zint,))
+"""Reader for kernels: the start of the payload."""
 CACHE = Struct(
     *_create_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
 )

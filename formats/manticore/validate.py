@@ -48,7 +48,7 @@ from binlogtool.formats.manticore.field_types import (
     skip_numbers,
     skip_vector,
 )
-from binlogtool.formats.manticore.schema import OldOp, PayloadOp
+from binlogtool.formats.manticore.schema import OldOp, PayloadOp, load_add_txn
 from binlogtool.limits import Limits
 
 # --- Kernels of the validator ---
@@ -205,7 +205,7 @@ def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
     return 0
 
 
-@kernel(skip_canonical_zints, skip_fields, find_commit_fault)
+@kernel(find_commit_fault, load_add_txn, skip_canonical_zints, skip_fields)
 def skip_ordered_transactions(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
     payloads: Int64s, state: MutableInt64s,
@@ -224,14 +224,18 @@ def skip_ordered_transactions(
         table = ids[i]
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
-        p = skip_canonical_zints(buf, covered[i] + 1, 2)
-        if p < 0 or skip_fields(buf, p + 4, ends[i], payloads, payloads[0] + 0) != ends[i]:
+        if skip_canonical_zints(buf, covered[i] + 1, 2) < 0:
             return i
-        if buf[p + 4] == 1 and find_commit_fault(buf, p + 5, ends[i], 15) != 0:
+        payload, _end = load_add_txn(buf, covered[i] + 1, ends[i])
+        if skip_fields(buf, payload, ends[i], payloads, payloads[0] + 0) != ends[i]:
+            return i
+        operation = buf[payload] + 0
+        payload += 1
+        if operation == 1 and find_commit_fault(buf, payload, ends[i], 15) != 0:
             return i
         state[table] += 1
         state[1024 + table] += 1
-        state[3072 + buf[p + 4]] += 1
+        state[3072 + operation] += 1
     return stop
 
 

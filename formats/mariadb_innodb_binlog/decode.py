@@ -57,6 +57,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     TYPE_MASK,
     IbbFileContext,
     IbbRecordType,
+    load_chunk_head,
 )
 from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import DomainServer, state_numbers
 from binlogtool.limits import Limits
@@ -135,11 +136,11 @@ def decode_page_body(context: IbbFileContext, batch: Batch, index: int) -> dict[
     page = batch.window[low : low + size]
     chunks, used, limit = [], 0, size - CRC_SIZE
     while used < limit - CHUNK_HEAD_SIZE and 0 < page[used] & TYPE_MASK <= max(IbbRecordType):
-        end = used + CHUNK_HEAD_SIZE + (page[used + 1] | page[used + 2] << 8)
-        if end > limit or end == used + CHUNK_HEAD_SIZE:
+        code, length, data = load_chunk_head(page, used, limit)
+        if not 0 < length <= limit - data:
             break
-        chunks.append({"at": used, "type": _chunk_type_name(page[used]), "bytes": end - used - CHUNK_HEAD_SIZE})
-        used = end
+        chunks.append({"at": used, "type": _chunk_type_name(code), "bytes": length})
+        used = data + length
     return {"page_no": (batch.base + low) // size, "used": used, "chunks": chunks}
 
 

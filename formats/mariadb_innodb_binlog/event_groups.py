@@ -43,7 +43,7 @@ from binlogtool.formats.binlog_events.decode import (
     TransactionOwner,
 )
 from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
-from binlogtool.formats.binlog_events.event_schemas import SCAN_COLUMNS, XID
+from binlogtool.formats.binlog_events.event_schemas import SCAN_COLUMNS, XID, load_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import DOMAIN_ID, FLAGS2, SEQ_NO, read_mariadb_number
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE
@@ -55,7 +55,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V2,
     END_LOG_POS_AT,
     EVENT_SIZE_AT,
-    FLAGS_AT,
     GTID,
     HEADER_SIZE,
     QUERY,
@@ -68,6 +67,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     ChecksumAlgorithm,
     EventType,
     FormatDescription,
+    load_header,
     parse_description,
     supports_checksums,
 )
@@ -178,7 +178,7 @@ def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
     return events, pos, xid_at, changes
 
 
-@kernel(load_uint32, load_int64, read_compr_int, walk_group_events)
+@kernel(load_uint32, load_int64, load_xid, read_compr_int, walk_group_events)
 def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s) -> int:
     """Write ten numbers per COMMIT record to `out` (see `CommitNumbers`); return the number of COMMIT records."""
     commit_count = 0
@@ -205,7 +205,8 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
         out[out_at + 4] = events if end == high else -1
         out[out_at + 5] = load_uint32(buf, pos + SERVER_ID_AT)
         if xid_at >= 0 and high - xid_at >= _XID_END:
-            out[out_at + 8] = load_int64(buf, xid_at + HEADER_SIZE) & _INT63_MASK
+            xid, _end = load_xid(buf, xid_at + HEADER_SIZE, high)
+            out[out_at + 8] = xid & _INT63_MASK
             out[out_at + 9] = high - xid_at - _XID_END
         body = pos + HEADER_SIZE
         is_gtid = buf[pos + TYPE_AT] == GTID
@@ -564,7 +565,7 @@ _MAX_BATCH_EVENTS = 1 << 14
 """Maximum number of events in a batch."""
 
 
-@kernel(load_uint32)
+@kernel(load_header)
 def append_group_events(buf: UInt8s, pos: int, limit: int, out: MutableInt64s, event: int) -> int:
     """Append the events in `buf[pos:limit]` to the columns, from row `event` on.
 
@@ -575,17 +576,17 @@ def append_group_events(buf: UInt8s, pos: int, limit: int, out: MutableInt64s, e
     while pos < limit:
         if limit - pos < HEADER_SIZE or event == _MAX_BATCH_EVENTS:
             return -1
-        size = load_uint32(buf, pos + EVENT_SIZE_AT)
-        if size < HEADER_SIZE or size > limit - pos or buf[pos + TYPE_AT] == FORMAT_DESCRIPTION:
+        time, code, server, size, position, flags, _body = load_header(buf, pos, limit)
+        if size < HEADER_SIZE or size > limit - pos or code == FORMAT_DESCRIPTION:
             return -1
         out[_MAX_BATCH_EVENTS * _OFFSET + event] = pos
         out[_MAX_BATCH_EVENTS * _END + event] = pos + size
-        out[_MAX_BATCH_EVENTS * _TIME + event] = load_uint32(buf, pos)
-        out[_MAX_BATCH_EVENTS * _TYPE + event] = buf[pos + TYPE_AT]
-        out[_MAX_BATCH_EVENTS * _SERVER + event] = load_uint32(buf, pos + SERVER_ID_AT)
+        out[_MAX_BATCH_EVENTS * _TIME + event] = time
+        out[_MAX_BATCH_EVENTS * _TYPE + event] = code
+        out[_MAX_BATCH_EVENTS * _SERVER + event] = server
         out[_MAX_BATCH_EVENTS * _SIZE + event] = size
-        out[_MAX_BATCH_EVENTS * _POSITION + event] = load_uint32(buf, pos + END_LOG_POS_AT)
-        out[_MAX_BATCH_EVENTS * _FLAGS + event] = buf[pos + FLAGS_AT] | buf[pos + FLAGS_AT + 1] << 8
+        out[_MAX_BATCH_EVENTS * _POSITION + event] = position
+        out[_MAX_BATCH_EVENTS * _FLAGS + event] = flags
         out[_MAX_BATCH_EVENTS * _BODY_START + event] = pos + HEADER_SIZE
         out[_MAX_BATCH_EVENTS * _BODY_END + event] = pos + size
         event += 1

@@ -48,6 +48,7 @@ from binlogtool.format_api.schema_fields import (
     ScalarKernel,
     UInt8s,
     kernel,
+    make_fields_kernel,
 )
 from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventChecksumForm
 
@@ -317,6 +318,8 @@ def chunk_construct(contents: Mapping[str, Construct]) -> Construct:
 
 
 CHUNK = chunk_construct(_CHUNK_CONTENTS)
+load_chunk_head = make_fields_kernel(Struct(*CHUNK.subcons[:2]), "type", "length")
+"""Reader for kernels."""
 
 SCAN_COLUMNS = ("crc32c", "data_end")
 

@@ -19,6 +19,7 @@ from binlogtool.format_api.schema_fields import (
     PlainPart,
     TracePart,
     decode_text,
+    make_fields_kernel,
     make_truncation_error,
 )
 from binlogtool.formats.binlog_events.rows.rows_event import (
@@ -53,6 +54,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     Lenenc,
     describe_flags,
+    load_lenenc,
     read_lenenc,
     unpack_block,
 )
@@ -271,12 +273,26 @@ _FLAGS = FlagsEnum(
 )  # fmt: skip
 
 
+def _head_fields(has_extra_data: bool) -> list[Construct]:
+    """Return the fields from the flags to the number of columns."""
+    extra_data = ("extra_len" / Int16ul, Check(this.extra_len >= 2), "extra_data" / Bytes(this.extra_len - 2))
+    return ["flags" / _FLAGS, *(extra_data if has_extra_data else ()), "n_cols" / Lenenc()]
+
+
+load_rows_head_v1 = make_fields_kernel(
+    Struct(*_head_fields(False), "bitmaps" / GreedyBytes), "flags", "n_cols", "bitmaps", uses=(load_lenenc,)
+)
+load_rows_head_v2 = make_fields_kernel(
+    Struct(*_head_fields(True), "bitmaps" / GreedyBytes), "flags", "extra_len", "n_cols", "bitmaps", uses=(load_lenenc,)
+)
+"""Readers for kernels of a row event from its flags on, without and with extra data."""
+
+
 def rows_event_construct(event_type: EventType, table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Construct:
     """Return the construct of one row event type."""
-    fields = ["table_id" / BytesInteger(table_id_size, swapped=True), "flags" / _FLAGS]
-    if event_type in ROW_EVENTS_WITH_EXTRA_DATA:
-        fields += ["extra_len" / Int16ul, Check(this.extra_len >= 2), "extra_data" / Bytes(this.extra_len - 2)]
-    fields += ["n_cols" / Lenenc(), "columns_present" / Bytes((this.n_cols + 7) // 8)]
+    head_fields = _head_fields(event_type in ROW_EVENTS_WITH_EXTRA_DATA)
+    fields = ["table_id" / BytesInteger(table_id_size, swapped=True), *head_fields]
+    fields += ["columns_present" / Bytes((this.n_cols + 7) // 8)]
     if event_type in UPDATE_ROW_EVENTS:
         fields += ["columns_present_after" / Bytes((this.n_cols + 7) // 8)]
     images: Construct = RowImages(event_type, table_map_lookup)

@@ -25,6 +25,7 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_little_endian,
 )
+from binlogtool.formats.binlog_events.rows.annotated_rows import load_rows_head_v1, load_rows_head_v2
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COMPILED_COLUMNS, PAD, TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.values.text_kernels import (
@@ -278,34 +279,29 @@ def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
     return total
 
 
-@kernel(load_little_endian)
-def find_bitmaps(buf: UInt8s, pos: int, limit: int, has_extra_data: bool) -> tuple[int, int]:
-    """Return (number of columns, offset of their first bitmap) of a row event with its flags at `buf[pos]`.
+@kernel(load_rows_head_v1, load_rows_head_v2)
+def read_head(buf: UInt8s, pos: int, limit: int, has_extra_data: bool) -> tuple[int, int, int, int]:
+    """Read the head of a row event from its flags at `buf[pos]` on.
 
-    The number is -1 if the head does not fit.
+    Returns:
+        (flags, bytes of extra data with their length, number of columns, offset of their first bitmap); the number is
+        -1 if the head does not fit.
     """
-    pos += 2
+    extra = 0
     if has_extra_data:
-        extra = load_little_endian(buf, pos, 2) if limit - pos >= 2 else 0
-        if extra < 2:
-            return -1, pos
-        pos += extra
-    if limit - pos < 3:
-        return -1, pos
-    count = buf[pos] + 0
-    pos += 1
-    if count == 0xFC:
-        return load_little_endian(buf, pos, 2), pos + 2
-    return count if count <= 0xFA else -1, pos
+        flags, extra, columns, bitmaps, end = load_rows_head_v2(buf, pos, limit)
+    else:
+        flags, columns, bitmaps, end = load_rows_head_v1(buf, pos, limit)
+    return flags, extra, columns if end >= 0 else -1, bitmaps
 
 
-@kernel(find_bitmaps)
+@kernel(read_head)
 def find_images(buf: UInt8s, pos: int, limit: int, code: int, columns: int) -> tuple[int, int]:
     """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[pos]`.
 
     The second offset is -2 if the event has other columns or no rows.
     """
-    count, pos = find_bitmaps(buf, pos, limit, code >= WRITE_ROWS_V2)
+    _flags, _extra, count, pos = read_head(buf, pos, limit, code >= WRITE_ROWS_V2)
     size = (columns + 7) >> 3
     images = pos + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
     return pos, -2 if count != columns or images >= limit else images
@@ -469,8 +465,7 @@ def put_rows(
 
 
 @kernel(
-    copy_text, count_present_columns, find_images, load_little_endian, load_word, put_rows, put_short_text,
-    put_unsigned,
+    copy_text, count_present_columns, find_images, load_word, put_rows, put_short_text, put_unsigned, read_head,
 )  # fmt: skip
 def put_rows_event(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
@@ -488,9 +483,9 @@ def put_rows_event(
     columns = load_word(texts, record)
     pos += load_word(texts, record + 4)
     bitmap, images = find_images(buf, pos, limit, code, columns)
-    if images < 0 or (code >= WRITE_ROWS_V2 and load_little_endian(buf, pos + 2, 2) != 2):
+    flags, extra, _count, _bitmaps = read_head(buf, pos, limit, code >= WRITE_ROWS_V2)
+    if images < 0 or extra > 2:
         return -2
-    flags = load_little_endian(buf, pos, 2)
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
     before = -1 if kind == INSERTED else bitmap
     after = -1

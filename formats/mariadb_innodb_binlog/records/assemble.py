@@ -27,6 +27,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     TYPE_MASK,
     IbbFileContext,
     IbbRecordType,
+    load_chunk_head,
 )
 from binlogtool.limits import KIB, MIB
 
@@ -187,7 +188,7 @@ def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int,
     return 0
 
 
-@kernel(append_fault, append_row, process_chunk, process_end)
+@kernel(append_fault, append_row, load_chunk_head, process_chunk, process_end)
 def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: int, out: ChunkRows) -> int:
     """Walk the chunks of the pages from `buf[page_at]` on.
 
@@ -214,7 +215,8 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
             if out.state[SPECIAL_COUNT] - specials_before > _MAX_SPECIAL_ROWS:
                 append_fault(_TOO_MANY_CHUNKS, record_type, at - origin, limit - origin, out)
                 break
-            end = at + CHUNK_HEAD_SIZE + (buf[at + 1] | buf[at + 2] << 8)
+            _type, length, data = load_chunk_head(buf, at, limit)
+            end = data + length
             if end == at + CHUNK_HEAD_SIZE or end > limit:
                 append_fault(_BAD_LENGTH, record_type, at - origin, limit - origin, out)
                 break

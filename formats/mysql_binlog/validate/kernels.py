@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     load_mariadb_gtid,
     load_mysql_gtid,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word
+from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word, read_head
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
     BEGIN,
@@ -282,13 +282,18 @@ def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, te
     return True
 
 
-@kernel(has_valid_images, load_uint48)
+@kernel(has_valid_images, load_uint48, read_head)
 def follow_rows(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a row event of the open statement whose rows fit the table map."""
-    if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or limit - pos < 13:
+    if (
+        state[GROUP_STATE] != BEGUN
+        or state[CHECK_BODIES] != 0
+        or state[HAS_NEW_MAP] != 0
+        or limit - pos < ROW_HEADER_SIZE
+    ):
         return False
-    flags = buf[pos + ROW_FLAGS_AT] | buf[pos + ROW_FLAGS_AT + 1] << 8
-    if flags & RARE_ROW_FLAGS != 0:
+    flags, _extra, columns, _bitmaps = read_head(buf, pos + ROW_FLAGS_AT, limit, code >= WRITE_ROWS_V2)
+    if columns < 0 or flags & RARE_ROW_FLAGS != 0:
         return False
     table = load_uint48(buf, pos)
     template = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.eblob import groups as groups_module
+from binlogtool.formats.eblob import overwrite_groups as groups_module
 from binlogtool.formats.eblob.overwrite_groups import MAX_UNFINISHED
 from tests.formats.eblob.make import control, header, key, noticed, overwrite, record, remove, verified, write
 

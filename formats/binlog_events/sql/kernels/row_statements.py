@@ -28,13 +28,13 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     RowMemory,
     copy_text,
     count_present_columns,
-    find_bitmaps,
     find_images,
     find_template,
     find_value_bounds,
     has_valid_images,
     load_word,
     put_short_text,
+    read_head,
     skip_image,
 )
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
@@ -97,6 +97,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_COMPRESSED_V1,
     WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
 )
 
 # --- Row events as kernels ---
@@ -283,10 +284,10 @@ def write_base64_lines(
 # --- MariaDB's compressed row events, as kernels ---
 
 
-@kernel(find_bitmaps)
+@kernel(read_head)
 def find_block(buf: UInt8s, pos: int, limit: int, code: int, id_size: int) -> int:
     """Return the position of the compressed block in the row event body `buf[pos:limit]`; -1: malformed header."""
-    columns, pos = find_bitmaps(buf, pos + id_size, limit, code >= WRITE_COMPRESSED_V2)
+    _flags, _extra, columns, pos = read_head(buf, pos + id_size, limit, code >= WRITE_COMPRESSED_V2)
     if columns < 0 or columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
@@ -731,7 +732,7 @@ def put_statements(
 
 
 @kernel(
-    find_transition, find_images, has_key_columns, load_little_endian, count_present_columns, put_rows_session,
+    find_transition, find_images, has_key_columns, count_present_columns, put_rows_session, read_head,
     put_statements, find_rows_request, load_word,
 )  # fmt: skip
 def put_event_statements(
@@ -743,9 +744,10 @@ def put_event_statements(
     before, at = find_images(memory.buf, pos, limit, code, columns)
     if at < 0:
         return -2
+    flags, _extra, _count, _bitmaps = read_head(memory.buf, pos, limit, code >= WRITE_ROWS_V2)
     cell = find_transition(
         memory.state[SESSION_NUMBER] + 0,
-        find_rows_request(load_little_endian(memory.buf, pos, 2) & memory.state[ROW_FLAG_MASK], memory.moves),
+        find_rows_request(flags & memory.state[ROW_FLAG_MASK], memory.moves),
         memory.moves,
     )
     if cell < 0:
