@@ -32,6 +32,7 @@ from binlogtool.format_api.schema_fields import (
     decode_text,
     field_offset,
     kernel,
+    load_big_endian,
     load_little_endian,
     make_fields_kernel,
     make_truncation_error,
@@ -688,20 +689,32 @@ def check_block(data: bytes | memoryview, limits: Limits) -> None:
         pass
 
 
+@kernel(load_big_endian)
+def load_block_head(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Load the declared size of the compressed block at `buf[pos]`; return it and the position of the packed bytes.
+
+    The position is -2 if it is not such a block.
+    """
+    width = buf[pos] & _LENGTH_MASK if pos < limit else 0
+    if width < 1 or width > 4 or buf[pos] - width != _BLOCK_MARK or limit - pos <= width:
+        return 0, -2
+    return load_big_endian(buf, pos + 1, width), pos + 1 + width
+
+
 def _parse_block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
     """Return (packed bytes of a block, declared size)."""
+    declared, start = load_block_head(data, 0, len(data))
+    if start >= 0:
+        return data[start:], declared
     head = data[0] if len(data) else 0
     if not head & _BLOCK_MARK or head & _RAW_DEFLATE:
         raise DecompressionError("compression-error", f"not a compressed block: its first byte is 0x{head:02x}")
     if head & _ALGORITHM_MASK:
         raise DecompressionError("compression-error", f"compression algorithm {head >> 4 & 7} of a block is unknown")
     width = head & _LENGTH_MASK
-    if not 1 <= width <= 4 or 1 + width > len(data):
-        raise DecompressionError(
-            "compression-error", f"a compressed block of {len(data)} bytes with a length of {width} bytes"
-        )
-    declared = int.from_bytes(data[1 : 1 + width], "big")
-    return data[1 + width :], declared
+    raise DecompressionError(
+        "compression-error", f"a compressed block of {len(data)} bytes with a length of {width} bytes"
+    )
 
 
 def unpack_column(data: bytes, limit: int) -> bytes:

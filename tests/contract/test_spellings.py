@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.figures import by_hand, by_kernel, by_reader, modules_of_formats
-from tests.house.modules import ROOT
+from tests.house.figures import by_hand, by_reader
+from tests.house.kernels import iter_kernels, list_hand_readers, modules_of_formats
+from tests.house.modules import ROOT, Code
 
 LEAF = "a value that no schema says: the schema's field of it calls this very code"
 FOUND = "looks at bytes that are no whole structure: damaged, searched for, or cut off"
@@ -56,23 +57,71 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "tarantool/replay/server_reader",
     ),
     OTHER: (
-        "manticore/replay/replay", "mysql_binlog/index_files",
+        "manticore/replay/replay", "mysql_binlog/companion_files",
     ),
 }  # fmt: skip
 """Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
 Derived code (`binlogtool/format_api/schema_fields.py`) needs none."""
 
-COMPILED = (
-    "binlog_events/changes/row_event_selection_kernels",
-    "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
-    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements",
-    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/values/decoders",
-    "binlog_events/wire_format", "drizzle/json_lines", "eblob/json_lines", "format_api/layout", "manticore/json_lines",
-    "manticore/field_types", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
-    "tarantool/msgpack/messages", "tarantool/replay/fast_path", "tarantool/rows/json_lines", "tarantool/rows/rows",
-)  # fmt: skip
-"""Modules whose compiled code reads numbers itself: a second reader of what a schema says, for speed; tests hold both
-against each other. The list may only get shorter."""
+SCALAR = "decodes one value: the field of a schema, and other kernels, read that value by this kernel"
+LISTED = "lists or skips the values of a leaf, whose number and types are in fields that a schema gave it"
+LETTERS = "compares letters of a text"
+EQUAL = "compares bytes, or groups them for base64, eight or six at a time, whatever they mean"
+ID = "one number at the place that a schema gives, of a size that the file says, or whose meaning depends on others"
+NO_SCHEMA = "bytes that no schema describes: what a row image holds depends on the columns of its table"
+SEARCHED = "looks for the end of bytes that are opaque to the server, too"
+CANONICAL = "accepts a number only in its shortest form, as the server writes it; the general reader takes the others"
+
+BY_KERNEL: dict[str, dict[str, str]] = {
+    SCALAR: {
+        "format_api/json_kernels": "_utf8_sequence_size",
+        "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
+        "binlog_events/event_schemas": "find_event_form",
+        "binlog_events/values/decoders":
+            "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value load_digit_group "
+            "load_micros load_signed",
+        "binlog_events/wire_format": "load_block_head load_lenenc",
+        "eblob/json_lines": "put_control_flags",
+        "manticore/field_types": "read_sized_number read_zint skip_text",
+        "mariadb_innodb_binlog/schema": "read_compr_int",
+        "tarantool/msgpack/messages":
+            "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
+        "tarantool/rows/json_lines": "put_scalar",
+        "tarantool/rows/rows": "read_row_header",
+        "tarantool/validate/row_rules": "read_sortable_integer",
+    },
+    LISTED: {
+        "binlog_events/status_variables": "find_client_collation put_collations put_number_member put_variable",
+        "manticore/field_types": "read_body",
+        "manticore/json_lines": "get_value_width put_documents put_list put_value",
+    },
+    LETTERS: {
+        "binlog_events/sql/kernels/statements": "is_begin",
+        "binlog_events/sql/literals": "put_quoted",
+        "binlog_events/transactions/boundaries": "is_possible_ddl",
+        "mysql_binlog/validate/kernels": "follow_query",
+    },
+    EQUAL: {
+        "binlog_events/sql/kernels/statements": "load_six_bytes put_base64",
+        "binlog_events/transactions/tracker_kernels": "is_known_body track_gtid",
+        "mysql_binlog/validate/kernels": "follow_mysql_gtid",
+    },
+    ID: {
+        "binlog_events/sql/kernels/row_statements": "is_statement_table",
+        "binlog_events/sql/kernels/statements": "find_statement_end put_query_session",
+        "binlog_events/transactions/tracker_kernels": "find_map_number note_map",
+        "eblob/json_lines": "classify_batch",
+        "mysql_binlog/validate/kernels": "follow_rows follow_table_map",
+    },
+    NO_SCHEMA: {
+        "binlog_events/changes/typed_cells": "store_value",
+        "binlog_events/rows/json_kernels": "find_value_bounds",
+    },
+    SEARCHED: {"manticore/field_types": "find_settings_end"},
+    CANONICAL: {"tarantool/replay/fast_path": "find_number_end read_addable_integer read_operation"},
+}  # fmt: skip
+"""Why, and which kernels, by module, take numbers out of bytes by offsets that no schema gives. All others read the
+fields of a structure by a kernel that is generated from its schema (`schema_fields.make_fields_kernel`)."""
 
 READERS = (
     "binlog_events/rows/annotated_rows",
@@ -95,16 +144,45 @@ def modules(reads: Callable[[Path], bool] = by_hand) -> set[str]:
     return {name for name, path in modules_of_formats(ROOT).items() if reads(path)}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("reads", "listed"), [(by_kernel, COMPILED), (by_reader, READERS)])
-def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
-    reads: Callable[[Path], bool], listed: tuple[str, ...]
-) -> None:
-    found = modules(reads)
+def test_a_kernel_that_counts_bytes_itself_says_why() -> None:
+    listed = [(module, name) for why in BY_KERNEL.values() for module, names in why.items() for name in names.split()]
+    assert len(listed) == len(set(listed))
+    found = {(module, name) for module, names in list_hand_readers(Code(ROOT)).items() for name in names}
     assert sorted(found - set(listed)) == [], (
-        "read the fields by what is made of the schema (binlogtool/format_api/schema_fields.py)"
+        "read the fields by a kernel made of the schema (binlogtool/format_api/schema_fields.py: make_fields_kernel)"
     )
     assert sorted(set(listed) - found) == [], "no longer by itself: take it off the list"
+
+
+@pytest.mark.parametrize(
+    ("body", "by_hand"),
+    [
+        ("return load_int64(buf, pos + 17)", True),
+        ("return load_int64(buf, pos + GNO_AT)", False),
+        ("return buf[pos + 11] | buf[pos + 12] << 8", True),
+        ("return buf[pos] | buf[pos + WIDTH] << 8", True),
+        ("return buf[pos + 4]", True),
+        ("return memory.buf[pos + 4]", True),
+        ("return texts[pos + 4] << 8", False),
+        ("return load_gtid(buf, pos, limit)[1]", False),
+    ],
+)
+def test_a_second_reader_in_a_kernel_is_found(tmp_path: Path, body: str, by_hand: bool) -> None:
+    (tmp_path / "formats").mkdir()
+    signature = "(buf: UInt8s, texts: UInt8s, memory: Memory, pos: int, limit: int) -> int"
+    text = f"GNO_AT = field_offset(GTID, 'gno')\n@kernel(load_int64)\ndef read{signature}:\n    {body}\n"
+    (tmp_path / "formats/module.py").write_text(text)
+    assert list_hand_readers(Code(tmp_path)) == ({"module": {"read"}} if by_hand else {})
+    assert [one.name for one in iter_kernels(tmp_path / "formats/module.py")] == ["read"]
+
+
+@pytest.mark.full
+def test_readers_that_take_numbers_out_of_bytes_are_listed() -> None:
+    found = modules(by_reader)
+    assert sorted(found - set(READERS)) == [], (
+        "read the fields by what is made of the schema (binlogtool/format_api/schema_fields.py)"
+    )
+    assert sorted(set(READERS) - found) == [], "no longer by itself: take it off the list"
 
 
 @pytest.mark.full

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.house.kernels import count_kernels, list_hand_readers, modules_of_formats
 from tests.house.modules import Code, circles, tree
 
 Rows = list[tuple[str, str]]
@@ -17,11 +18,6 @@ LINES = 1000
 FUNCTION_LINES = 80
 ARGUMENTS = 10
 LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
-KERNEL_LOADS = {
-    "load_uint32", "load_uint48", "load_int64", "load_little_endian", "load_big_endian", "load16", "load32", "load64",
-    "load_dword", "read_uint", "read_uint32",
-}  # fmt: skip
-"""Functions of the compiled subset that make a number of bytes."""
 READER = "binlogtool.formats.binlog_events.wire_format"
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
@@ -142,24 +138,10 @@ def by_hand(path: Path) -> bool:
     return any(isinstance(called, ast.Attribute) and called.attr in LOADS for called in calls)
 
 
-def by_kernel(path: Path) -> bool:
-    """Does compiled code of a module take a number out of bytes?"""
-    calls = (node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Name) and called.id in KERNEL_LOADS for called in calls)
-
-
 def by_reader(path: Path) -> bool:
     """Return True if a module takes numbers out of bytes through the `BoundedReader` of binary log events?"""
     nodes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == READER)
     return any(alias.name == "BoundedReader" for node in nodes for alias in node.names)
-
-
-def modules_of_formats(root: Path) -> dict[str, Path]:
-    """The modules of formats, named as below `formats`, and those of `format_api`, named with that package."""
-    formats, package = root / "formats", root / "binlogtool"
-    below = dict.fromkeys(formats.rglob("*.py"), formats)
-    below |= dict.fromkeys((package / "format_api").rglob("*.py"), package)
-    return {str(path.relative_to(base).with_suffix("")): path for path, base in sorted(below.items())}
 
 
 def readers(code: Code) -> Rows:
@@ -170,7 +152,6 @@ def readers(code: Code) -> Rows:
     rows = [(why, str(len(found.intersection(names)))) for why, names in reasons.items()]
     named = {name for names in reasons.values() for name in names}
     rows += [("no reason is said", str(len(found - named))), ("all", str(len(found)))]
-    rows.append(("and by compiled code", str(sum(map(by_kernel, known.values())))))
     return [*rows, ("and through `BoundedReader`", str(sum(map(by_reader, known.values()))))]
 
 
@@ -192,12 +173,20 @@ def _reasons(path: Path) -> dict[str, tuple[str, ...]]:
     return {}
 
 
+def kernels_of(code: Code) -> Rows:
+    """Kernels: how many, how long, and how many take numbers out of bytes by hand."""
+    count, lines = count_kernels(code)
+    by_hand_ = sum(map(len, list_hand_readers(code).values()))
+    return [("kernels", str(count)), ("their lines", str(lines)), ("read bytes by offsets of their own", str(by_hand_))]
+
+
 SECTIONS = {
     "Lines and files": folders,
     "Modules and packages of a format": modules_of_packages,
     "Circles": circles_of,
     "What is long": long_ones,
     "Numbers taken out of bytes by hand, modules": readers,
+    "Kernels": kernels_of,
 }
 
 

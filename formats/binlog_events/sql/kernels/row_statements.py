@@ -12,7 +12,6 @@ from binlogtool.format_api.schema_fields import (
     MutableUInt8s,
     UInt8s,
     kernel,
-    load_big_endian,
     load_little_endian,
 )
 from binlogtool.formats.binlog_events.rows.json_kernels import (
@@ -98,6 +97,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
+    load_block_head,
 )
 
 # --- Row events as kernels ---
@@ -295,7 +295,7 @@ def find_block(buf: UInt8s, pos: int, limit: int, code: int, id_size: int) -> in
     return pos if pos < limit else -1
 
 
-@kernel(find_block, load_big_endian)
+@kernel(find_block, load_block_head)
 def find_blocks(
     count: int,
     spans: EventSpans,
@@ -326,12 +326,9 @@ def find_blocks(
             continue
         n = spans.ends[i] + 0
         p = find_block(buf, spans.starts[i] + 0, n, code, id_size)
-        width = buf[p] & 7 if p >= 0 else 0
-        if width < 1 or width > 4 or buf[p] & 0xF8 != 0x80 or n - p <= width:
-            continue
-        size = load_big_endian(buf, p + 1, width)
-        if size <= max_size:
-            data_offsets[i] = p + 1 + width
+        size, data = load_block_head(buf, p, n) if p >= 0 else (0, -2)
+        if data >= 0 and size <= max_size:
+            data_offsets[i] = data
             sizes[i] = size
             found += 1
     return found
