@@ -181,12 +181,17 @@ class ScalarForm(msgspec.Struct, frozen=True):
 class ScalarKernel(msgspec.Struct, frozen=True):
     """Scan rule of a field type with one value. `forms` must agree with `read`, the most frequent first.
 
-    unsigned: the value is the bit pattern of an unsigned number.
+    unsigned: the value is the bit pattern of an unsigned number. arguments: constants that `read` takes after its range.
     """
 
     read: Callable[..., tuple[int, int]]
     forms: tuple[ScalarForm, ...] = ()
     unsigned: bool = False
+    arguments: tuple[int, ...] = ()
+
+    def format_arguments(self, *places: object) -> str:
+        """Return the source of the arguments: buffer, start, end, and the constants."""
+        return ", ".join(map(str, (*places, *self.arguments)))
 
 
 class RecordKernel(msgspec.Struct, frozen=True):

@@ -313,7 +313,8 @@ class PythonBodyGenerator(BodyCodeGenerator):
                 line(f"{end} = {self.position.advance(form.max_size)}")
         line("else:" if op.kernel.forms else "if True:")
         with line.indent():
-            line(f"{name}, {end} = {self.add_constant('kernel', op.kernel.read)}(data, {self.position}, limit)")
+            arguments = op.kernel.format_arguments("data", self.position, "limit")
+            line(f"{name}, {end} = {self.add_constant('kernel', op.kernel.read)}({arguments})")
             if op.kernel.unsigned:
                 line(f"{name} &= {U64:#x}")
             self._emit_raise_if(f"{end} < 0", f"wrong({op.path!r}, {end}, {self.left_source})")

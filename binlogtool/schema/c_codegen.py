@@ -211,7 +211,8 @@ class KernelSources:
     def _generate(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
         """Return the kernel that `schema_fields.make_fields_kernel` generates from a schema."""
         kernels = native_library.KernelNames()
-        text = generate_fields_kernel(*function.__dict__["kernel_schema"], kernels)
+        schema, names = function.__dict__["kernel_schema"]
+        text = generate_fields_kernel(schema, names, kernels)
         for called in kernels.functions.values():
             if called not in function.__dict__["kernel_uses"]:
                 raise KernelError(f"{name} calls {called.__qualname__}, which it does not name in `uses`")

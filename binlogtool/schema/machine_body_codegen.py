@@ -87,7 +87,8 @@ class MachineBodyGenerator(BodyCodeGenerator):
                 line(f"{end} = {self.position} + {form.size_expression('t')}")
         line("else:" if op.kernel.forms else "if True:")
         with line.indent():
-            line(f"{name}, {end} = {self.kernels.add(op.kernel.read)}(buf, {self.position}, n)")
+            arguments = op.kernel.format_arguments("buf", self.position, "n")
+            line(f"{name}, {end} = {self.kernels.add(op.kernel.read)}({arguments})")
             self.emit_refuse_if(f"{end} < 0")
         self.position = BodyPosition(end, 0)
 

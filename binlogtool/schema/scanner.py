@@ -191,7 +191,7 @@ class _FrameState(msgspec.Struct):
             case AssignPosition(path):
                 self.values[path] = self.position
             case ReadScalar(path, kernel):
-                number, following = kernel.read(self.view, self.position, self.end)
+                number, following = kernel.read(self.view, self.position, self.end, *kernel.arguments)
                 self.advance_to(following, path)
                 self.values[path] = wrap_int64(number)
             case ReadRecord():

@@ -198,7 +198,7 @@ class _WalkWriter:
                 line(f"p += {form.size_expression('t')}")
         line("else:" if op.kernel.forms else "if True:")
         with line.indent():
-            line(f"value, q = {self.kernels.add(op.kernel.read)}(base, p, limit)")
+            line(f"value, q = {self.kernels.add(op.kernel.read)}({op.kernel.format_arguments('base', 'p', 'limit')})")
             self._emit_advance()
             line(f"{target} = int64(value)")
 

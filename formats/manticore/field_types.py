@@ -172,42 +172,6 @@ def read_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> 
 
 
 @kernel(read_vector)
-def read_vector1(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(1): (count, end)."""
-    return read_vector(buf, pos, limit, 1, 15)
-
-
-@kernel(read_vector)
-def read_vector4(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(4): (count, end)."""
-    return read_vector(buf, pos, limit, 4, 15)
-
-
-@kernel(read_vector)
-def read_vector8(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(8): (count, end)."""
-    return read_vector(buf, pos, limit, 8, 15)
-
-
-@kernel(read_vector)
-def read_low_vector1(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(1) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, pos, limit, 1, 4)
-
-
-@kernel(read_vector)
-def read_low_vector4(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(4) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, pos, limit, 4, 4)
-
-
-@kernel(read_vector)
-def read_low_vector8(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a vec(8) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, pos, limit, 8, 4)
-
-
-@kernel(read_vector)
 def skip_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> int:
     """Skip a vec(width)."""
     _count, pos = read_vector(buf, pos, limit, width, version)
@@ -373,12 +337,6 @@ MAX_PARTS = 4096
 """Maximum number of elements of one vector that get separate rows in the annotated hexdump."""
 
 _CODES = {4: "I", 8: "q"}
-_VECTOR_KERNELS = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
-_LOW_VECTOR_KERNELS = {
-    1: ScalarKernel(read_low_vector1),
-    4: ScalarKernel(read_low_vector4),
-    8: ScalarKernel(read_low_vector8),
-}
 _ZINT, _LOW_ZINT = Zint(), Varint()
 
 
@@ -426,7 +384,7 @@ class Vector(Construct):  # type: ignore[misc]
         super().__init__()
         self.width = width
         self.count = _LOW_ZINT if low else _ZINT
-        self.kernel = _LOW_VECTOR_KERNELS[width] if low else _VECTOR_KERNELS[width]
+        self.kernel = ScalarKernel(read_vector, arguments=(width, LAST_LOW_VERSION + (not low)))
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         count = self.count._parse(stream, context, path)

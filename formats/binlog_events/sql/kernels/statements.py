@@ -424,8 +424,8 @@ def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
 def is_supported_variable(code: int, pos: int, limit: int, buf: UInt8s) -> bool:
     """Return whether the event is an INTVAR or RAND whose numbers the kernels can write."""
     if code == INTVAR:
-        kind, value, end = load_intvar(buf, pos, limit)
-        return kind >= 1 and kind <= 2 and value >= 0 and end == limit
+        variable, value, end = load_intvar(buf, pos, limit)
+        return variable >= 1 and variable <= 2 and value >= 0 and end == limit
     first, second, end = load_rand(buf, pos, limit)
     return code == RAND and first >= 0 and second >= 0 and end == limit
 
@@ -452,8 +452,8 @@ def put_variable(code: int, pos: int, limit: int, memory: ScriptMemory, o: int) 
         o = put_unsigned(value, memory.out, put_piece(_SEED1, memory.texts, memory.out, o), memory.z)
         o = put_unsigned(second, memory.out, put_piece(_SEED2, memory.texts, memory.out, o), memory.z)
     else:
-        kind, value, _end = load_intvar(memory.buf, pos, limit)
-        o = put_piece(_LAST_ID if kind == 1 else _INSERT_ID, memory.texts, memory.out, o)
+        variable, value, _end = load_intvar(memory.buf, pos, limit)
+        o = put_piece(_LAST_ID if variable == 1 else _INSERT_ID, memory.texts, memory.out, o)
         o = put_unsigned(value, memory.out, o, memory.z)
     return put_piece(_END, memory.texts, memory.out, o)
 
