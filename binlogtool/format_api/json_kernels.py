@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel, put_hex_digits
 
 # --- Kernels that write numbers and times as JSON ---
 
@@ -474,7 +474,7 @@ def is_utf8(buf: UInt8s, pos: int, limit: int) -> bool:
     return True
 
 
-@kernel()
+@kernel(put_hex_digits)
 def put_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as `{"$bytes":"…"}`, in hexadecimal digits."""
     if out_limit - out_pos < 2 * (limit - pos) + 16:
@@ -486,15 +486,7 @@ def put_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: in
     out[out_pos + 8] = 34
     out[out_pos + 9] = 58
     out[out_pos + 10] = 34
-    out_pos += 11
-    while pos < limit:
-        c = buf[pos] + 0
-        high = c >> 4
-        low = c & 15
-        out[out_pos] = 48 + high + (39 if high > 9 else 0)
-        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
-        out_pos += 2
-        pos += 1
+    out_pos = put_hex_digits(buf, pos, limit, out, out_pos + 11)
     out[out_pos] = 34
     out[out_pos + 1] = 125
     return out_pos + 2

@@ -181,7 +181,7 @@ class ScalarForm(msgspec.Struct, frozen=True):
 class ScalarKernel(msgspec.Struct, frozen=True):
     """Scan rule of a field type with one value. `forms` must agree with `read`, the most frequent first.
 
-    unsigned: the value is the bit pattern of an unsigned number. arguments: constants that `read` takes after its range.
+    unsigned: the value is the bit pattern of an unsigned number. arguments: constants for `read`, after its range.
     """
 
     read: Callable[..., tuple[int, int]]
@@ -667,17 +667,25 @@ uuid_of = lru_cache(maxsize=4096)(format_uuid)
 
 
 @kernel()
+def put_hex_digits(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+    """Write `buf[pos:limit]` in hexadecimal digits."""
+    for i in range(pos, limit):
+        high = buf[i] >> 4
+        low = buf[i] & 15
+        out[out_pos] = 48 + high + (39 if high > 9 else 0)
+        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
+        out_pos += 2
+    return out_pos
+
+
+@kernel(put_hex_digits)
 def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
     """Write 16 bytes as a UUID."""
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
             out[o] = 45
             o += 1
-        high = buf[p + i] >> 4
-        low = buf[p + i] & 15
-        out[o] = 48 + high + (39 if high > 9 else 0)
-        out[o + 1] = 48 + low + (39 if low > 9 else 0)
-        o += 2
+        o = put_hex_digits(buf, p + i, p + i + 1, out, o)
     return o
 
 

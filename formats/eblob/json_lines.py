@@ -38,6 +38,7 @@ from binlogtool.format_api.schema_fields import (
     field_offset,
     kernel,
     load_int64,
+    put_hex_digits,
 )
 from binlogtool.formats.eblob.detect_layout import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.overwrite_groups import (
@@ -148,19 +149,12 @@ def classify_batch(
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-@kernel()
+@kernel(put_hex_digits)
 def put_hex(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as hexadecimal digits, without quotes."""
     if out_limit - out_pos < 2 * (limit - pos):
         return -1
-    while pos < limit:
-        high = buf[pos] >> 4
-        low = buf[pos] & 15
-        out[out_pos] = 48 + high + (39 if high > 9 else 0)
-        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
-        out_pos += 2
-        pos += 1
-    return out_pos
+    return put_hex_digits(buf, pos, limit, out, out_pos)
 
 
 @kernel(put_hex)

@@ -17,6 +17,7 @@ import msgspec
 
 from binlogtool.format_api.json_kernels import is_utf8
 from binlogtool.format_api.layout import DecompressionError, Kernel
+from binlogtool.format_api.row_store_kernels import copy_bytes
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MalformedError,
@@ -82,14 +83,6 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
         month += 12
         year -= 1
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
-
-
-@kernel()
-def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Copy `buf[pos:limit]` to `out[out_pos:]`; return the end of the copy."""
-    for i in range(limit - pos):
-        out[out_pos + i] = buf[pos + i] + 0
-    return out_pos + limit - pos
 
 
 @kernel()

@@ -21,7 +21,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned,
     widen_float,
 )
-from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel
+from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel, put_hex_digits
 from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, ValueKind
@@ -242,19 +242,15 @@ SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 """Bits of the double 1e-4; Python writes smaller numbers with an exponent."""
 
 
-@kernel()
+@kernel(put_hex_digits)
 def put_hex(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write `X'…'`, padded to `size` bytes with zeros."""
     out[o] = 88
     out[o + 1] = 39
-    o += 2
-    for i in range(max(size, limit - pos)):
-        c = buf[pos + i] + 0 if pos + i < limit else 0
-        high = c >> 4
-        low = c & 15
-        out[o] = 48 + high + (39 if high > 9 else 0)
-        out[o + 1] = 48 + low + (39 if low > 9 else 0)
-        o += 2
+    o = put_hex_digits(buf, pos, limit, out, o + 2)
+    for _ in range(2 * (size - (limit - pos))):
+        out[o] = 48
+        o += 1
     out[o] = 39
     return o + 1
 

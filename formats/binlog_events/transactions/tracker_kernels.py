@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
@@ -632,16 +633,7 @@ boundary; each map has MAP_WIDTH numbers.
 """
 
 
-@kernel()
-def is_equal(buf: UInt8s, a: int, b: int, size: int) -> bool:
-    """Return whether the bytes at two offsets are equal."""
-    i = 0
-    while i < size and buf[a + i] == buf[b + i]:
-        i += 1
-    return i == size
-
-
-@kernel(is_equal, load_little_endian)
+@kernel(are_bytes_equal, load_little_endian)
 def note_map(
     i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
 ) -> int:
@@ -652,7 +644,7 @@ def note_map(
     at = slots[slot] + 0
     if at >= 0:
         other_start = starts[noted[at + FIRST_EVENT]] + 0
-        if ends[noted[at + FIRST_EVENT]] - other_start == size and is_equal(buf, other_start, p, size):
+        if ends[noted[at + FIRST_EVENT]] - other_start == size and are_bytes_equal(buf, other_start, buf, p, size) != 0:
             if noted[at + LAST_EVENT] < state[BOUNDARY_COUNT]:
                 noted[at + LAST_BEFORE_BOUNDARY] = noted[at + LAST_EVENT]
             noted[at + LAST_EVENT] = i

@@ -6,6 +6,7 @@ The text is the same as that of `sql.row_statements`. An event with an unsupport
 from __future__ import annotations
 
 from binlogtool.format_api.layout import compute_crc32
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
@@ -546,16 +547,7 @@ def put_image(
     return p, -2 if count == 0 and clause > 0 else o
 
 
-@kernel()
-def is_equal(buf: UInt8s, p: int, q: int, size: int) -> bool:
-    """Return whether `size` bytes at `buf[p]` and `buf[q]` are equal."""
-    for i in range(size):  # noqa: SIM110 -- a kernel
-        if buf[p + i] != buf[q + i]:
-            return False
-    return True
-
-
-@kernel(find_value_bounds, copy_text, is_equal, put_value_prefix, put_short_text, put_column_value, load_word)
+@kernel(are_bytes_equal, find_value_bounds, copy_text, put_value_prefix, put_short_text, put_column_value, load_word)
 def put_assignments(
     memory: RowMemory, q: int, p: int, before: int, befores: int, after: int, afters: int, o: int
 ) -> tuple[int, int]:
@@ -602,9 +594,9 @@ def put_assignments(
                 if end < 0:
                     return p, -2
             place += 1
-            changed = 1
-            if is_null == old_null and end - p == q - start and is_equal(memory.buf, p, start, end - p):
-                changed = 0
+            size = end - p
+            same = are_bytes_equal(memory.buf, p, memory.buf, start, size) if q - start == size else 0
+            changed = 0 if same != 0 and is_null == old_null else 1
         if not flags & GENERATED and (changed > 0 or flags & STAMPED):
             if (
                 memory.z - o
