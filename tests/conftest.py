@@ -16,6 +16,7 @@ settings.register_profile("unhurried", deadline=None)  # a first call may compil
 settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "tests" / "spark_conf"))  # also of commands that a test starts
 FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 

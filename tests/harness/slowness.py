@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import cache
 
@@ -16,3 +17,11 @@ def slowness() -> float:
     for _ in range(3):
         sum(number * number for number in range(500_000))
     return max(1.0, (time.process_time() - began) / NOMINAL)
+
+
+def stretch(seconds: float) -> float:
+    """Return the limit, by the clock, of what takes this long where each process has a core of its own.
+
+    As many times longer as processes have been waiting for each core in the last minute.
+    """
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

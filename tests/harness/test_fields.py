@@ -122,7 +122,7 @@ def chosen(corpus: Path, format: str) -> Iterator[Sample]:
     limit = max(LIMIT, 23_000) if format == "drizzle" else LIMIT
     found = pieces(corpus, format, 16 * 1024) if format == "mariadb-innodb-binlog" else samples(corpus, format, limit)
     intact = [sample for sample in found if sample.walk.clean and sample.walk.frames]
-    yield from intact if FULL else intact[:: max(1, len(intact) // (4 if format == "mysql-binlog" else 12))]
+    yield from intact if FULL else intact[:: max(1, len(intact) // (2 if format == "mysql-binlog" else 6))]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -191,7 +191,7 @@ def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_check
             payload = sample.data[frame.start + 19 : frame.end]
             payload = oracle.unpacked(payload) if packed else payload
             some = list(tokens(payload))
-            for token in some if FULL else some[:: max(1, len(some) // 20)]:
+            for token in some if FULL else some[:: max(1, len(some) // 12)]:
                 for changed in overwrites(payload, Place("row", token.at, token.width, "big")):
                     tried, sized = tried + 1, sized + token.sized
                     block = tarantool_block(changed)

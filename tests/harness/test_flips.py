@@ -13,7 +13,7 @@ from tests.harness.samples import FORMATS, FULL, pieces
 
 pytestmark = pytest.mark.full
 
-BITS_PER_FILE = {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
+BITS_PER_FILE = {"tarantool": 24, "drizzle": 40, "mysql-binlog": 15, "mariadb-innodb-binlog": 25}
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -16,7 +16,7 @@ from tests.harness.samples import FORMATS, FULL, Sample, keyed, pieces
 
 pytestmark = pytest.mark.full
 
-INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000))
+INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 2_000))
 """Of each format. `tests/fuzz` tries more kinds of damage, and more often."""
 SEED = int(os.environ.get("BINLOGTOOL_FUZZ_SEED", 1))
 SLOWEST = 1.0

@@ -18,6 +18,7 @@ from tests.formats.tarantool import make
 from tests.pipeline.native_rows import same
 from tests.report.native_lines import hostile, raw_row
 from tests.report.native_lines import rows as any_rows
+from tests.sampling import EXHAUSTIVE, take_sample
 
 
 def by_compiled_code(path: Path) -> tuple[int, int]:
@@ -38,14 +39,15 @@ def by_compiled_code(path: Path) -> tuple[int, int]:
 @pytest.mark.parametrize(("name", "least"), [("tarantool", 150), ("mysql-binlog", 150)])
 def test_real_files_have_the_same_rows_and_most_by_compiled_code(corpus: Path, name: str, least: int) -> None:
     count = native = others = 0
-    for path in sorted(p for p in (corpus / name).rglob("*") if p.is_file() and p.stat().st_size < 1 << 20):
+    files = sorted(p for p in (corpus / name).rglob("*") if p.is_file() and p.stat().st_size < 1 << 20)
+    for path in take_sample(files, 3):
         try:
             made = by_compiled_code(path)
         except BinlogtoolError:
             continue
         same(path)
         count, native, others = count + 1, native + made[0], others + made[1]
-    assert count >= least
+    assert count >= (least if EXHAUSTIVE else least // 4)
     assert native > others
 
 

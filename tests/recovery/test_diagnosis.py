@@ -26,6 +26,7 @@ from tests.formats.mariadb_innodb_binlog import ibb_logs
 from tests.formats.mysql_binlog import newer_servers
 from tests.formats.mysql_binlog.repaired import put
 from tests.recovery.damaged_logs import LEAST, cases, content, written
+from tests.sampling import EXHAUSTIVE, take_sample
 
 
 def diagnosed(*paths: Path | str, code: int | None = None) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def test_the_steps_can_be_pasted_one_after_the_other(
     corpus: Path, quick_folder: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     ends: Counter[str] = Counter()
-    for number, (name, files) in enumerate(cases(corpus, format), 1):
+    for number, (name, files) in enumerate(take_sample(cases(corpus, format), 3), 1):
         folder = written(files, quick_folder / str(number) / "data")
         log = folder / next(iter(files)) if len(files) == 1 else folder
         try:
@@ -215,7 +216,7 @@ def test_the_steps_can_be_pasted_one_after_the_other(
         if any("undo --apply" in (step["command"] or "") for step in told["steps"]):
             assert {k: v for k, v in content(folder).items() if k in files} == files, name
     print(f"\nsteps {format}: {dict(ends)}")
-    assert ends["repaired"] + ends["salvaged"] >= MENDED[format]
+    assert ends["repaired"] + ends["salvaged"] >= (MENDED[format] if EXHAUSTIVE else MENDED[format] // 4)
 
 
 def _followed(steps: list[dict[str, Any]], well: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
