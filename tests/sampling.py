@@ -1,4 +1,4 @@
-"""How much of an exhaustive check a run makes: a fixed sample, or with BINLOGTOOL_FULL=1 (.ci/nightly) all of it."""
+"""How much of an exhaustive check a run makes: a fixed sample, or all of it with BINLOGTOOL_SAMPLES=all (nightly)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-EXHAUSTIVE = os.environ.get("BINLOGTOOL_FULL") == "1"
+EXHAUSTIVE = os.environ.get("BINLOGTOOL_SAMPLES") == "all"
 
 
 def take_sample(cases: Iterable[T], every: int, first: int = 0) -> list[T]:

@@ -242,8 +242,13 @@ def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, wa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("columns", [80, 40])
-@pytest.mark.parametrize("way", ["dump", "verify", "replay", "plan"])
+@pytest.mark.parametrize(
+    ("way", "columns"),
+    [
+        *(("dump", 80), ("verify", 80), ("replay", 80), ("plan", 80), ("dump", 40)),
+        *(pytest.param(way, 40, marks=pytest.mark.nightly) for way in ("verify", "replay", "plan")),
+    ],
+)
 def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Path, way: str, columns: int) -> None:
     words = ["dump", "-O", "jsonl"] if way == "dump" else [*WAYS[way], "-O", "json"]
     shown = on_terminal(*words, "-o", str(tmp_path / "out"), long, columns=columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import NamedTuple
 
 from binlogtool.format_api.format import Hints
 from tests.harness import oracle, oracle_ibb, oracle_mysql
-from tests.sampling import EXHAUSTIVE
 
-FULL = EXHAUSTIVE
+FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
 """True: every byte, every bit of every file. False: a stated part."""
 
 _TARANTOOL = re.compile(r"\.(xlog|snap|vylog|run|index)(\.inprogress)?$")

@@ -37,7 +37,7 @@ def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Pa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["jsonl", pytest.param("text", marks=pytest.mark.full)])
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("text", marks=pytest.mark.nightly)])
 def test_a_statement_of_200_mib_is_written_in_pieces(tmp_path: Path, form: str) -> None:
     """It is 200 MiB of zeros, each of which takes six bytes in JSON."""
     out = tmp_path / "out"
