@@ -10,9 +10,14 @@ NOMINAL = 0.10
 """CPU seconds of the loop of `slowness` on an idle machine of the kind that the budgets are for."""
 
 
-@cache
 def slowness() -> float:
     """How much more CPU time this machine needs at the moment than an idle one did, at least 1: cores are shared."""
+    return _measure(int(time.monotonic()) // 10)
+
+
+@cache
+def _measure(interval: int) -> float:
+    """interval: a number of these ten seconds; each is measured once."""
     began = time.process_time()
     for _ in range(3):
         sum(number * number for number in range(500_000))

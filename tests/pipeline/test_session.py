@@ -81,7 +81,7 @@ def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Pat
     with start(QUIET, tmp_path) as process:
         out, err = process.communicate(timeout=180)
     assert (out, err, process.returncode) == ("10\n20\n", "", 0)
-    assert wait_until_gone(tmp_path, 5) == []
+    assert wait_until_gone(tmp_path, 30) == []
     assert list((tmp_path / "tmp").iterdir()) == []
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
 
@@ -103,7 +103,7 @@ def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line:
     assert err.splitlines()[-1] == "KeyboardInterrupt"
     assert "py4j" not in err
     assert took < stretch(3)
-    assert wait_until_gone(tmp_path, 5) == []
+    assert wait_until_gone(tmp_path, 30) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

@@ -167,7 +167,7 @@ def _another_has_it_open(path: Path) -> Iterator[None]:
         [sys.executable, "-c", f"file = open({str(path)!r}, 'r+b'); input()"], stdin=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while str(path) not in {os.path.realpath(fd) for fd in Path(f"/proc/{other.pid}/fd").iterdir()}:
             assert time.monotonic() < deadline
             time.sleep(0.01)
