@@ -28,7 +28,7 @@ def logs() -> list[Any]:
         server, mode = path.parent.name, path.name.split(".")[1]
         for rows in ("exact", "statements"):
             daily = server != "mariadb-11.8" and (mode == "full" or (mode, rows) == ("row", "statements"))
-            marks = () if daily else pytest.mark.full
+            marks = () if daily else pytest.mark.nightly
             made.append(pytest.param(path, rows, id=f"{rows}-{server}/{path.name[:-3]}", marks=marks))
     return made
 
