@@ -16,9 +16,7 @@ pytest_plugins = ("tests.parallel",)
 settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
 settings.load_profile("unhurried")
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a run in the background; commands that tests interrupt inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background, whose commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
