@@ -220,7 +220,7 @@ def test_the_steps_can_be_pasted_one_after_the_other(
             assert {k: v for k, v in content(folder).items() if k in files} == files, name
     print(f"\nsteps {format}: {dict(ends)}")
     assert ends["repaired"] + ends["salvaged"] >= (
-        MENDED[format] // 6 if every > 1 and not EXHAUSTIVE else MENDED[format]
+        MENDED[format] // 12 if every > 1 and not EXHAUSTIVE else MENDED[format]
     )
 
 
