@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ pytest_plugins = ("tests.parallel",)
 settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
 settings.load_profile("unhurried")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background, whose commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "tests" / "spark_conf"))  # also of commands that a test starts
 FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 

@@ -77,7 +77,7 @@ def _group(item: pytest.Item) -> str | None:
         return "spark"
     if item.get_closest_marker("server"):
         return f"server-{item.path.stem}"
-    return None if item.get_closest_marker("full") else item.location[0]
+    return None if item.get_closest_marker("full") else item.nodeid.partition("::")[0]
 
 
 def _order(item: pytest.Item) -> int:

@@ -67,7 +67,7 @@ def told(code: str, tmp_path: Path) -> dict[str, object]:
     target = tmp_path / "loaded.json"
     with target.open("wb") as file:
         script = f"import os\nos.dup2({file.fileno()}, 3)\n{code}"
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path.parent / "compiled"), "PYTHONPATH": str(ROOT)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(
             [sys.executable, "-c", script],

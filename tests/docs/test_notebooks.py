@@ -52,6 +52,7 @@ def cells(notebook: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[dict[
             yield cell, run("".join(cell["source"]), names)
 
 
+@pytest.mark.full
 def test_the_notebook_shows_what_it_says() -> None:
     seen = 0
     for cell, shown in cells(json.loads(NOTEBOOK.read_text("utf-8"))):

@@ -10,6 +10,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from tests.cli.invoke import invoke
+from tests.sampling import take_sample
 
 LOGS = {
     "mysql-binlog": "mysql-binlog/generated/mariadb-10.11/rotated-set/rot-bin.000003",
@@ -126,7 +127,8 @@ def test_no_flipped_bit_of_a_head_hides_or_invents_a_record(corpus: Path, tmp_pa
     whole, path = source.read_bytes(), tmp_path / source.name
     path.write_bytes(whole)
     expected, proven = types(path, spec), 0
-    for byte in HEADS[format_]:
+    bytes_ = HEADS[format_]
+    for byte in take_sample(bytes_, 4) if len(bytes_) > 50 else bytes_:
         for bit in range(8):
             path.write_bytes(flipped(whole, byte, bit))
             (file,) = binlogtool.verify([path], format=spec).files

@@ -31,5 +31,5 @@ def _is_damaged(format: str, name: str, data: bytes) -> bool:
 @pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 def test_some_hostile_inputs_break_no_promise(corpus: Path, tmp_path: Path, target: str) -> None:
-    done = run(Order(target, 12, 0, 3, 1, tmp_path), content_seeds(corpus, target))
-    assert (done.inputs, done.calls, dict(done.faults)) == (12, 72, {}), done.examples
+    done = run(Order(target, 6, 0, 3, 1, tmp_path), content_seeds(corpus, target))
+    assert (done.inputs, done.calls, dict(done.faults)) == (6, 36, {}), done.examples

@@ -35,7 +35,7 @@ def directory(corpus: Path, top: Path, count: int) -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Path) -> None:
-    few, many = 2000, 6000
+    few, many = 1000, 3000
     peaks = []
     for count in (few, many):
         status, peak, _, said = run(
@@ -84,12 +84,12 @@ def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: P
 def test_what_plans_and_replays_keep_of_a_file_is_bounded(words: str, corpus: Path, tmp_path: Path) -> None:
     """Plans kept 4.5 KB, and a replay took 6 ms of CPU more for the room of compiled code that few records need."""
     few, many = (
-        run(tmp_path, words, str(directory(corpus, tmp_path, count)), backend="auto") for count in (2000, 6000)
+        run(tmp_path, words, str(directory(corpus, tmp_path, count)), backend="auto") for count in (1000, 3000)
     )
     assert (few[0], many[0]) == (0, 0)
     assert many[1] <= MOST
-    assert many[1] - few[1] <= KEPT * 4000
-    assert many[2] - few[2] <= 4000 * 0.004 * slowness()
+    assert many[1] - few[1] <= KEPT * 2000
+    assert many[2] - few[2] <= 2000 * 0.004 * slowness()
 
 
 @pytest.mark.nightly

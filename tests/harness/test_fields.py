@@ -15,6 +15,7 @@ from tests.harness import mutate_ibb, mutate_mysql, oracle, oracle_ibb, oracle_m
 from tests.harness.engine import opinion
 from tests.harness.mutate import tarantool_block
 from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, pieces, samples
+from tests.sampling import EXHAUSTIVE
 
 pytestmark = pytest.mark.full
 
@@ -117,12 +118,16 @@ def overwrites(data: bytes, place: Place) -> Iterator[bytes]:
         yield data[: place.at] + changed + data[place.at + place.width :]
 
 
+PARTS = (12, 4) if EXHAUSTIVE else (6, 2)
+"""So many intact files are changed, and so many of the binary log."""
+
+
 def chosen(corpus: Path, format: str) -> Iterator[Sample]:
     """Intact files; a stated part of them unless everything is asked for."""
     limit = max(LIMIT, 23_000) if format == "drizzle" else LIMIT
     found = pieces(corpus, format, 16 * 1024) if format == "mariadb-innodb-binlog" else samples(corpus, format, limit)
     intact = [sample for sample in found if sample.walk.clean and sample.walk.frames]
-    yield from intact if FULL else intact[:: max(1, len(intact) // (4 if format == "mysql-binlog" else 12))]
+    yield from intact if FULL else intact[:: max(1, len(intact) // PARTS[format == "mysql-binlog"])]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -191,7 +196,7 @@ def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_check
             payload = sample.data[frame.start + 19 : frame.end]
             payload = oracle.unpacked(payload) if packed else payload
             some = list(tokens(payload))
-            for token in some if FULL else some[:: max(1, len(some) // 20)]:
+            for token in some if FULL else some[:: max(1, len(some) // (20 if EXHAUSTIVE else 12))]:
                 for changed in overwrites(payload, Place("row", token.at, token.width, "big")):
                     tried, sized = tried + 1, sized + token.sized
                     block = tarantool_block(changed)

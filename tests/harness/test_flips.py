@@ -10,10 +10,15 @@ import pytest
 
 from tests.harness.flips import LIMIT, MAPS, WHY, part_of_the_bits, try_flips
 from tests.harness.samples import FORMATS, FULL, pieces
+from tests.sampling import EXHAUSTIVE
 
 pytestmark = pytest.mark.full
 
-BITS_PER_FILE = {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
+BITS_PER_FILE = (
+    {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
+    if EXHAUSTIVE
+    else {"tarantool": 24, "drizzle": 40, "mysql-binlog": 15, "mariadb-innodb-binlog": 25}
+)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -13,10 +13,11 @@ import pytest
 from tests.harness.engine import Opinion, opinion
 from tests.harness.mutate import mutated
 from tests.harness.samples import FORMATS, FULL, Sample, keyed, pieces
+from tests.sampling import EXHAUSTIVE
 
 pytestmark = pytest.mark.full
 
-INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000))
+INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000 if EXHAUSTIVE else 2_000))
 """Of each format. `tests/fuzz` tries more kinds of damage, and more often."""
 SEED = int(os.environ.get("BINLOGTOOL_FUZZ_SEED", 1))
 SLOWEST = 1.0

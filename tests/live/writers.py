@@ -28,8 +28,8 @@ fiber.create(function()
         taking = false
     end
 end)
-local till = fiber.time() + tonumber(arg[2])
-while fiber.time() < till do
+local fio, till = require('fio'), fiber.time() + tonumber(arg[2])
+while fiber.time() < till and not (n % 100 == 0 and fio.path.exists(arg[3])) do
     n = n + 1
     m:replace{n % 5000, n, 'memory', ('x'):rep(n % 200)}
     v:replace{n % 3000, n, ('y'):rep(n % 300)}
@@ -54,14 +54,16 @@ BINLOG = (
 class Tarantool:
     """A server that fills a space in memory and one on disk, and takes a snapshot every 0.7 s, of which it keeps one.
 
-    folder: its data directory. end: waits until the time is over; returns what it said: rows written, and rows in both.
+    folder: its data directory. seconds: the longest that it writes. end: ends it; returns what it said: rows written,
+    and rows in both.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         server = tarantool()
         assert server is not None
-        words = [server, "-", str(folder), str(seconds)]
+        self._end = folder.with_name("end")
+        words = [server, "-", str(folder), str(seconds), str(self._end)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert self._process.stdin is not None
         self._process.stdin.write(WRITE.encode())
@@ -69,6 +71,7 @@ class Tarantool:
         self._process.stdin = None
 
     def end(self) -> tuple[int, ...]:
+        self._end.touch()
         out, err = self._process.communicate(timeout=180)
         assert self._process.returncode == 0, err.decode()
         return tuple(map(int, out.split()))

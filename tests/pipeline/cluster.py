@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 
 @contextmanager
@@ -27,9 +26,8 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
     environment |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONHASHSEED": "0"}
     environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    port, ui = free_port(), free_port()
-    url = f"spark://127.0.0.1:{port}"
     base = [program, "org.apache.spark.deploy"]
     with ExitStack() as stack:
         log = stack.enter_context((folder / "cluster.log").open("w+b"))
@@ -41,10 +39,11 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
             )
             stack.callback(end, process)
 
-        start("master.Master", "--port", str(port), "--webui-port", str(ui))
+        start("master.Master", "--port", "0", "--webui-port", "0")
         wait_for(folder / "cluster.log", r"I have been elected leader", 1)
+        (url,) = wait_for(folder / "cluster.log", r"Starting Spark master at (spark://127\.0\.0\.1:\d+)", 1)
         for _ in range(workers):
-            start("worker.Worker", "--webui-port", str(free_port()), "-c", "1", "-m", "1g", url)
+            start("worker.Worker", "--webui-port", "0", "-c", "1", "-m", "1g", url)
         wait_for(folder / "cluster.log", r"Successfully registered with master", workers)
         yield url
 
@@ -60,17 +59,13 @@ def executors(folder: Path) -> list[int]:
     return sorted(found)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def wait_for(log: Path, pattern: str, times: int) -> None:
+def wait_for(log: Path, pattern: str, times: int) -> list[str]:
+    """Wait until the log has so many matches; return them."""
     limit = time.monotonic() + PATIENCE_S
-    while len(re.findall(pattern, text := log.read_text(errors="replace"))) < times:
+    while len(found := re.findall(pattern, text := log.read_text(errors="replace"))) < times:
         assert time.monotonic() < limit, f"the cluster does not come up:\n{text[-3000:]}"
         time.sleep(0.2)
+    return found
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -16,12 +16,11 @@ from tests.pipeline.store import KEYS, serving
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
     from binlogtool.spark.session import open_session
-    from tests.pipeline.masters import short_lived
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KEYS.items():  # a worker has the environment of the time at which Spark began
             patch.setenv(name, value)
-        with open_session(short_lived("local[2]")) as session:
+        with open_session("local[2]") as session:
             yield session
 
 

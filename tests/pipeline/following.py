@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 
 from binlogtool.spark.session import SparkJobSession, open_session
-from tests.pipeline.masters import short_lived
 
 
 def follow(session: SparkJobSession, how: str, folder: str, checkpoint: str, out: str) -> None:
@@ -22,5 +21,5 @@ def follow(session: SparkJobSession, how: str, folder: str, checkpoint: str, out
 
 
 if __name__ == "__main__":
-    with open_session(short_lived("local[1]")) as session:
+    with open_session("local[1]") as session:
         follow(session, *sys.argv[1:])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pipeline.cluster import end, free_port
+from tests.pipeline.cluster import end
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
@@ -27,33 +29,31 @@ def serving() -> Iterator[Any]:
     pytest.importorskip("moto.server")
     from pyarrow.fs import S3FileSystem
 
-    port = free_port()
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
-                patch.setenv(name, value)
-            place = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"}
-            files = S3FileSystem(allow_bucket_creation=True, **place)
-            files.create_dir("logs")
-            yield files
-    finally:
-        end(server)
-
-
-def wait_for(port: int) -> None:
-    """Until something listens there."""
-    limit = time.monotonic() + 60
-    while time.monotonic() < limit:
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as file:
+            server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=file)
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise TimeoutError("the store did not start")
+            place = wait_for_address(log)
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://{place}"}.items():
+                    patch.setenv(name, value)
+                options = {"endpoint_override": place, "scheme": "http", "region": "us-east-1"}
+                files = S3FileSystem(allow_bucket_creation=True, **options)
+                files.create_dir("logs")
+                yield files
+        finally:
+            end(server)
+
+
+def wait_for_address(log: Path) -> str:
+    """Where the server listens, on a port that the system chose for it, as soon as it says so."""
+    deadline = time.monotonic() + 120
+    while (found := re.search(r"Running on http://([\d.]+:\d+)", log.read_text())) is None:
+        assert time.monotonic() < deadline, f"the store did not start: {log.read_text()}"
+        time.sleep(0.05)
+    return found[1]
 
 
 def put(store: Any, key: str, data: bytes) -> str:

@@ -84,9 +84,8 @@ import contextlib, os, subprocess, sys
 from binlogtool.errors import BinlogtoolError
 from binlogtool import convert
 from binlogtool.spark.session import open_session
-from tests.pipeline.masters import short_lived
 folder, log, *targets = sys.argv[1:]
-with open_session(short_lived("local[2]")) as session:
+with open_session("local[2]") as session:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
     for to in targets:
         try:
@@ -245,10 +244,9 @@ import os, signal, sys
 from binlogtool.errors import BinlogtoolError
 from binlogtool import convert
 from binlogtool.spark.session import open_session
-from tests.pipeline.masters import short_lived
 
 once = []
-with open_session(short_lived("local[2]")) as session:
+with open_session("local[2]") as session:
     def kill(step):
         if step.stage == "converting" and not once:
             found = victims(session)

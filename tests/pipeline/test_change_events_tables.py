@@ -92,7 +92,7 @@ def _same(cell: Any, value: Any, to: str) -> bool:
 
 
 @pytest.mark.parametrize("envelope", ENVELOPES)
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", [pytest.param(to, marks=[pytest.mark.full] * (to == "parquet")) for to in FORMATS])
 def test_each_message_is_a_row_whose_columns_are_its_members(to: str, envelope: str, tmp_path: Path) -> None:
     done = made(tmp_path / "out", to, envelope=envelope)
     assert done.code == 0, done.text + done.err
@@ -107,6 +107,7 @@ def test_each_message_is_a_row_whose_columns_are_its_members(to: str, envelope: 
             assert _same(cell, told.get(name), to), (name, cell, told.get(name))
 
 
+@pytest.mark.full
 def test_images_of_one_table_have_its_columns_with_their_types(tmp_path: Path) -> None:
     done = made(tmp_path / "out", "parquet", "--object", "shop.orders")
     assert done.code == 0, done.text + done.err

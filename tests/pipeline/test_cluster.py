@@ -17,10 +17,11 @@ from binlogtool.spark.session import SparkJobSession, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.reports import as_json
 from tests.pipeline.store import keys_below, put
+from tests.sampling import EXHAUSTIVE
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
-FLEET = 3000
+FLEET = 3000 if EXHAUSTIVE else 900
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_the_executors_read_and_the_driver_fills_a_store(remote: SparkJobSession
     assert parquet.read_table("logs/cluster.parquet", filesystem=store).num_rows == 67 * 4
 
 
-def test_three_thousand_files_get_the_reports_that_each_gets_alone(
+def test_many_files_get_the_reports_that_each_gets_alone(
     remote: SparkJobSession, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     originals = [

@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.ceilings import MIB, run
 from tests.harness.mysql_writer import MARIADB, Made, binlog, lenenc, table_map, transaction
+from tests.sampling import EXHAUSTIVE
 
 LIBRARIES = 160 * MIB
 """Python with Arrow, before anything is read."""
@@ -29,7 +30,7 @@ def log_of_texts(folder: Path, count: int, size: int) -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("to", ["parquet", "json"])
 def test_many_compressed_texts_are_converted_in_bounded_memory(tmp_path: Path, to: str) -> None:
-    log = log_of_texts(tmp_path, 100, 8 * MIB)
+    log = log_of_texts(tmp_path, 100 if EXHAUSTIVE else 60, 8 * MIB)
     words = ("convert", "--per-table", "--to", to, "-o", str(tmp_path / "out"), str(log))
     status, peak, _, said = run(tmp_path, "--max-memory", "256MiB", *words, backend="auto")
     assert (status, said) == (0, "")

@@ -317,6 +317,7 @@ def test_a_row_event_that_cannot_be_decoded_is_a_finding(tmp_path: Path) -> None
 # -- other libraries ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_duckdb_reads_rows_by_name_again_and_again(orders: Any) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     text = "select op, count(*), sum(total) from orders group by op order by op"
@@ -327,6 +328,7 @@ def test_duckdb_reads_rows_by_name_again_and_again(orders: Any) -> None:
     assert duckdb.sql("select count(*) from (select * from orders limit 2)").fetchall() == [(2,)]
 
 
+@pytest.mark.full
 def test_polars_reads_rows_without_a_copy_of_its_own(orders: Any) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     frame = polars.DataFrame(orders)
@@ -335,6 +337,7 @@ def test_polars_reads_rows_without_a_copy_of_its_own(orders: Any) -> None:
     assert frame["time"].dtype == polars.Datetime("us", "UTC")
 
 
+@pytest.mark.full
 def test_a_file_that_is_gone_is_said_in_each_library(samples: Path, tmp_path: Path) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -350,12 +353,14 @@ def test_a_file_that_is_gone_is_said_in_each_library(samples: Path, tmp_path: Pa
         duckdb.sql("select count(*) from gone").fetchall()
 
 
+@pytest.mark.full
 def test_names_that_differ_in_their_case_only(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     rows = made(tmp_path, inserted([b"A", b"a"], [[1, 2]]))  # noqa: F841 - DuckDB finds it by its name
     assert duckdb.sql('select "A", a_ from rows').fetchall() == [(1, 2)]
 
 
+@pytest.mark.full
 def test_pandas_has_times_with_their_zone(orders: Any) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     frame = orders.to_pandas()

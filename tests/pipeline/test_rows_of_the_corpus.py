@@ -17,6 +17,7 @@ from binlogtool.findings import Severity
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import Row, load
+from tests.sampling import EXHAUSTIVE, take_sample
 
 FOLDERS = ("drizzle", "eblob", "manticore", "mariadb-innodb-binlog", "mysql-binlog", "sphinx", "tarantool")
 ENVELOPE = ("file", "offset", "size", "record", "type", "seq", "object", "origin")
@@ -103,7 +104,7 @@ def parts_of(path: Path) -> int:
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_rows_of_every_file_are_the_lines_of_dump(corpus: Path, name: str) -> None:
     records = split = 0
-    for path in logs(corpus / name):
+    for path in take_sample(logs(corpus / name), 3):
         rows = load(path, splitSize=str(split_size(path)), **keys(path))
         lines = [as_text(line) for line in dumped(path)]
         assert [as_line(row) for row in in_order(rows)] == lines, path
@@ -112,7 +113,7 @@ def test_the_rows_of_every_file_are_the_lines_of_dump(corpus: Path, name: str) -
         assert [tuple(one.get(name) for name in told) for one in damage] == troubles(path), path
         records += len(lines)
         split += parts_of(path) > 1
-    assert records > 300 and split > 0
+    assert records > (300 if EXHAUSTIVE else 100) and split > 0
 
 
 @pytest.mark.full

@@ -19,13 +19,14 @@ import pytest
 
 import binlogtool
 from tests.pipeline import following
+from tests.sampling import EXHAUSTIVE
 
 LOGS = {
     "tarantool": "tarantool/generated/chain/*.xlog",
     "mysql": "mysql-binlog/generated/mysql-9.7/relay/src-bin.00000?",
     "ibb": "mariadb-innodb-binlog/generated/dbase/*.ibb",
 }
-KILLS = 3
+KILLS = 3 if EXHAUSTIVE else 2
 PATIENCE_S = 240.0
 Record = tuple[str, int | None, int, str]
 

@@ -26,6 +26,7 @@ from tests.formats.mariadb_innodb_binlog import ibb_logs
 from tests.formats.mysql_binlog import newer_servers
 from tests.formats.mysql_binlog.repaired import put
 from tests.recovery.damaged_logs import LEAST, cases, content, written
+from tests.sampling import EXHAUSTIVE, take_sample
 
 
 def diagnosed(*paths: Path | str, code: int | None = None) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def _another_has_it_open(path: Path) -> Iterator[None]:
         [sys.executable, "-c", f"file = open({str(path)!r}, 'r+b'); input()"], stdin=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while str(path) not in {os.path.realpath(fd) for fd in Path(f"/proc/{other.pid}/fd").iterdir()}:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -194,6 +195,8 @@ def pasted(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 MENDED = {"tarantool": 19, "drizzle": 15, "manticore": 28, "sphinx": 13, "eblob": 12, "mysql-binlog": 18,
           "mariadb-innodb-binlog": 0}  # fmt: skip
 """Damaged logs that the steps put right, in place or by a copy. (Each .ibb log without its redo log is left alone.)"""
+SAMPLED = ("tarantool", "manticore", "sphinx", "mysql-binlog")
+"""Formats with so many damaged logs that a sample has some of each kind."""
 
 
 @pytest.mark.full
@@ -202,7 +205,8 @@ def test_the_steps_can_be_pasted_one_after_the_other(
     corpus: Path, quick_folder: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     ends: Counter[str] = Counter()
-    for number, (name, files) in enumerate(cases(corpus, format), 1):
+    every = 3 if format in SAMPLED else 1
+    for number, (name, files) in enumerate(take_sample(cases(corpus, format), every), 1):
         folder = written(files, quick_folder / str(number) / "data")
         log = folder / next(iter(files)) if len(files) == 1 else folder
         try:
@@ -215,7 +219,9 @@ def test_the_steps_can_be_pasted_one_after_the_other(
         if any("undo --apply" in (step["command"] or "") for step in told["steps"]):
             assert {k: v for k, v in content(folder).items() if k in files} == files, name
     print(f"\nsteps {format}: {dict(ends)}")
-    assert ends["repaired"] + ends["salvaged"] >= MENDED[format]
+    assert ends["repaired"] + ends["salvaged"] >= (
+        MENDED[format] // 12 if every > 1 and not EXHAUSTIVE else MENDED[format]
+    )
 
 
 def _followed(steps: list[dict[str, Any]], well: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> str:

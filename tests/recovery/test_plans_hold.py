@@ -12,6 +12,7 @@ from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
 from binlogtool.repair.plan import RepairPolicy
 from tests.recovery.damaged_logs import LEAST, cases, content, written
+from tests.sampling import EXHAUSTIVE, take_sample
 
 pytestmark = pytest.mark.full
 
@@ -27,16 +28,17 @@ def test_a_plan_that_is_not_refused_is_carried_out_and_the_log_is_clean(
     corpus: Path, quick_folder: Path, format: str
 ) -> None:
     outcomes: Counter[str] = Counter()
-    number = 0
-    for number, (name, files) in enumerate(cases(corpus, format), 1):
+    every = list(cases(corpus, format))
+    chosen = take_sample(every, 2)
+    for number, (name, files) in enumerate(chosen, 1):
         folder = written(files, quick_folder / str(number))
         log = folder / next(iter(files)) if len(files) == 1 else folder
         for asked in CHOICES:
             outcomes[_outcome(log, asked, name)] += 1
             assert content(folder) == files, name
-    print(f"\nplans {format}: {number} damaged logs: {dict(outcomes)}")
-    assert number >= LEAST[format]
-    assert outcomes["repaired"] >= 8
+    print(f"\nplans {format}: {len(chosen)} damaged logs: {dict(outcomes)}")
+    assert len(every) >= LEAST[format]
+    assert outcomes["repaired"] >= (8 if EXHAUSTIVE else 3)
 
 
 def _outcome(log: Path, asked: RepairPolicy, name: str) -> str:

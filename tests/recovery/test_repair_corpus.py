@@ -18,6 +18,7 @@ from binlogtool.repair.plan import RepairPolicy
 from tests.formats.drizzle.test_damage import BYTES_VALID, INTACT, MISLABELLED
 from tests.harness.oracle import MARK
 from tests.recovery.copies import own_copy
+from tests.sampling import EXHAUSTIVE, take_sample
 
 TIME = 1_234_567_890_123_456_789
 
@@ -164,7 +165,7 @@ def small_files(root: Path, limit: int) -> list[Path]:
 def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, quick_folder: Path, format: str) -> None:
     """Every small file of the corpus, with three sets of allowances."""
     outcomes: Counter[str] = Counter()
-    for number, source in enumerate(small_files(corpus / format, 64 * 1024)):
+    for number, source in enumerate(take_sample(small_files(corpus / format, 64 * 1024), 3)):
         path = own_copy(source, quick_folder / str(number))
         path.chmod(0o604)
         os.utime(path, ns=(TIME, TIME + 1))
@@ -173,7 +174,7 @@ def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, qu
             outcomes[_repaired_and_undone(path, data, asked)] += 1
         shutil.rmtree(path.parent)
     print(f"\nW5 W6 {format}: {dict(outcomes)}")
-    assert outcomes["repaired"] >= 8
+    assert outcomes["repaired"] >= (8 if EXHAUSTIVE else 3)
 
 
 def _repaired_and_undone(path: Path, data: bytes, asked: RepairPolicy) -> str:

@@ -138,6 +138,7 @@ def test_search_keys_and_damage(shown: Any) -> None:
     assert shown.inner_text(".row.on").startswith("padding")
 
 
+@pytest.mark.full
 def test_what_is_closed_is_hidden_and_opens_again(shown: Any) -> None:
     first = shown.locator(".piece").nth(0)
     first.locator(".row").nth(0).click()
@@ -150,18 +151,21 @@ def test_what_is_closed_is_hidden_and_opens_again(shown: Any) -> None:
     shows(shown.locator(".body:visible"), 0)
 
 
+@pytest.mark.full
 def test_a_link_leads_to_the_field_at_an_offset(tmp_path: Path, show: Callable[..., Any]) -> None:
     page = show(page_of(tmp_path, XLOG, code=1), place="#0x1230")
     assert "crc32c" in page.inner_text(".row.on")
     assert page.locator(".row.on").is_visible()
 
 
+@pytest.mark.full
 def test_a_narrow_screen_is_not_wider_than_itself(tmp_path: Path, show: Callable[..., Any]) -> None:
     page = show(page_of(tmp_path, XLOG, code=1), width=400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.inner_text(".bytes > div >> nth=1").startswith("00000008")
 
 
+@pytest.mark.full
 def test_hostile_text_stays_text_in_a_browser(tmp_path: Path, hostile: Path, show: Callable[..., Any]) -> None:
     page = show(page_of(tmp_path, hostile))
     page.locator(".row", has_text="</script><script>window.hurt=1").first.wait_for()
@@ -179,6 +183,7 @@ def test_bytes_that_differ_are_marked_on_both_sides(tmp_path: Path, flipped: Pat
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
+@pytest.mark.full
 def test_the_flipped_byte_itself_is_marked(tmp_path: Path, show: Callable[..., Any]) -> None:
     log = ROOT / "tests/corpus/guides/tarantool-flipped/00000000000000000003.xlog"  # bit 2 of byte 0x542
     page = show(page_of(tmp_path, log, code=1), place="#0x542")
@@ -186,6 +191,7 @@ def test_the_flipped_byte_itself_is_marked(tmp_path: Path, show: Callable[..., A
     assert page.locator(".bytes span:not(.text) > i.differs").all_inner_texts() == ["36"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [1280, 400])
 def test_bytes_stay_in_sight_and_headings_are_below_the_bar(
     tmp_path: Path, show: Callable[..., Any], width: int
@@ -201,6 +207,7 @@ def test_bytes_stay_in_sight_and_headings_are_below_the_bar(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.full
 def test_a_page_of_small_rows_is_small(tmp_path: Path, show: Callable[..., Any]) -> None:
     log = tmp_path / "transaction.log"
     log.write_bytes(b"".join(insert(number, b"a", b"b", b"c") for number in range(1, 3000)))

@@ -113,6 +113,7 @@ def test_the_page_begins_with_a_summary_and_the_files_with_findings(tmp_path: Pa
     assert text.index("00000000000000000003.xlog <span") < text.index("mariadb-bin.000001 <span")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("words", [["stats", "--chart"], ["verify", "--report"]])
 def test_charts_fit_a_narrow_screen(tmp_path: Path, show: Callable[..., Any], words: list[str]) -> None:
     out = tmp_path / "page.html"

@@ -34,6 +34,7 @@ from construct import (
 from binlogtool.format_api.schema_fields import Magic
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from tests.harness.slowness import slowness
 
 
 def last(traced: TraceResult) -> tuple[str, int, int, str, bool]:
@@ -131,7 +132,7 @@ def test_rows_stop_at_the_memory_ceiling() -> None:
 def test_elements_without_bytes_never_loop(schema: Construct) -> None:
     started = time.thread_time()
     trace_record(schema, b"\xff\xff\xff\xff", 0, Limits())
-    assert time.thread_time() - started < 1
+    assert time.thread_time() - started < slowness()
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_flipped_bit_in_each_byte_is_noticed_where_the_map_says_so(name: str) 
     check(name, range(1))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LOGS)
 def test_every_flipped_bit_is_noticed_where_the_map_says_so(name: str) -> None:
     check(name, range(8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,9 @@ from binlogtool.formats.manticore.field_types import create_skip_table, skip_fie
 from binlogtool.formats.manticore.schema import OldOp
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, zint
 from tests.formats.manticore.sets import Directory, verified
+from tests.sampling import EXHAUSTIVE
 
-FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
-STEP = 1 if FULL else 89
+STEP = 1 if EXHAUSTIVE else 283
 FILES = ("v16-cache/binlog.0000", "v16-mixed/binlog.0000", "v14-mixed/binlog.001", "sphinx-mixed/binlog.001")
 
 each_file = pytest.mark.parametrize("name", FILES)
@@ -71,8 +70,12 @@ def refuses(data: bytes, done: dict[int, Transaction], size: int) -> bool:
 @each_file
 def test_a_file_cut_anywhere_ends_with_its_last_whole_transaction(samples: Path, name: str) -> None:
     data, ends = sample(samples, name)
-    short, done = os.path.basename(name), transactions(samples, name)
-    steps = range(len(data)) if FULL or name == FILES[0] else sorted({*range(16), *range(0, len(data), 7), *ends[:-1]})
+    short, done = Path(name).name, transactions(samples, name)
+    steps = (
+        range(len(data))
+        if EXHAUSTIVE or name == FILES[0]
+        else sorted({*range(16), *range(0, len(data), 13), *ends[:-1]})
+    )
     for size in steps:
         report = verified(short, data[:size])
         whole = max([8, *(end for end in ends if end <= size)]) if size >= 8 else 0
@@ -100,14 +103,14 @@ def uncovered(name: str, data: bytes) -> set[int]:
 @each_file
 def test_a_flipped_bit_is_noticed_but_for_the_map(samples: Path, name: str) -> None:
     data, _ = sample(samples, name)
-    short, silent = os.path.basename(name), set()
+    short, silent = Path(name).name, set()
     for at, changed in flips(data):
         report = verified(short, changed)
         assert sum(report.bytes.values()) == len(data)
         if not any(one.severity > Severity.NOTE for one in report.findings):
             silent.add(at)
     assert silent <= uncovered(name, data)
-    if FULL:
+    if EXHAUSTIVE:
         assert silent == uncovered(name, data)
 
 
@@ -117,7 +120,7 @@ def test_the_map_is_true(samples: Path) -> None:
         data, _ = sample(samples, name)
         for at in uncovered(name, data):
             mask = 2 if at == 4 else 1
-            report = verified(os.path.basename(name), data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
+            report = verified(Path(name).name, data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])
             assert not any(one.severity > Severity.NOTE for one in report.findings), (name, at)
 
 

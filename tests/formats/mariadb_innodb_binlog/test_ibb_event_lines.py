@@ -18,6 +18,7 @@ from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 from tests.pipeline.ibb_writer import IbbWriter
 from tests.report.native_lines import same
+from tests.sampling import EXHAUSTIVE
 
 EVENT = Hints(level="event")
 compiled = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
@@ -71,7 +72,7 @@ def logged(folder: Path, made: Sequence[tuple[Sequence[bytes], int | None]]) -> 
 
 @pytest.mark.full
 @compiled
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if EXHAUSTIVE else 25, deadline=None)
 @given(groups)
 def test_lines_of_any_groups_are_those_of_the_general_way(made: list[tuple[list[bytes], int | None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
