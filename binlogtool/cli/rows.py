@@ -81,8 +81,6 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             if not rows.row_count and table in selection.objects:
                 run.say(f"{table}: the selection contains no row of this table")
             troubles += rows.findings
-        if selection.where is not None and tables and not run.progress.records:
-            log.require_columns(selection.where)
     _report_troubles(run, troubles)
     return run.status
 
@@ -148,6 +146,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         _report_no_tables(run, log)
         return []
     if absent := _filter_tables(known, selection):
+        log.find_unmatched(where_to_look, 0).require_none()
         run.say(f"the selection contains no row of {_join_names(absent)}")
         return []
     if not selection.objects:

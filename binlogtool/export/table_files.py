@@ -12,7 +12,6 @@ import contextlib
 import csv
 import gzip
 import io
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -299,7 +298,7 @@ def _convert_column(column: pa.ChunkedArray, *, nested: bool) -> Any:
         def to_text(value: Any) -> str | None:
             if value is None:
                 return None
-            return base64.b64encode(value).decode() if isinstance(value, bytes) else json.dumps(value, default=str)
+            return base64.b64encode(value).decode() if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
         return pa.array([to_text(value) for value in column.to_pylist()], pa.string())
     return column

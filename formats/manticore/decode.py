@@ -381,7 +381,8 @@ def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool)
     segment = payload.get("segment")
     documents = segment.get("docids", ()) if isinstance(segment, Mapping) else ()
     removed = [one for one in payload.get("killed", ()) if one not in set(documents)]
-    rows += [{side: _name_documents(numbers)} for side, numbers in (("after", documents), ("key", removed)) if numbers]
+    for side, numbers in (("after", documents), ("key", removed)):
+        rows += [{side: _name_documents(numbers), "count": len(numbers)}] if numbers else []
     for document in payload.get("documents", ()):
         rows.append({"key": {"document": document.get("docid")}, "after": document.get("values")})
     queries = payload.get("new", (payload,) if "query" in payload else ())
