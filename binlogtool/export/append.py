@@ -788,7 +788,17 @@ def _check_same_options(previous: Mapping[str, Any], current: Mapping[str, Any],
     for name in sorted({*previous, *current}):
         if previous.get(name) != current.get(name):
             was, text = (msgspec.json.encode(one.get(name)).decode() for one in (previous, current))
-            raise RefusedError(f"{output}: was written with other options: {name} was {was}, now {text}")
+            if name == "schema":
+                raise RefusedError(
+                    f"{output}: was written with another --schema, whose content is not that of this one"
+                )
+            if name in ("typed", "image", "per_table"):
+                kinds = "typed rows (--object or --per-table)", "records (neither --object nor --per-table)"
+                before, now = kinds if previous.get("typed") else kinds[::-1]
+                if bool(previous.get("typed")) != bool(current.get("typed")):
+                    raise RefusedError(f"{output}: has {before} of earlier runs; this run would write {now}")
+            option = f"--{name.replace('_', '-')}"
+            raise RefusedError(f"{output}: was written with other options: {option} was {was}, now {text}")
 
 
 def _is_reported_removal(piece: PlannedRead | GrowingFileFinding, known_inputs: Mapping[str, CommittedInput]) -> bool:

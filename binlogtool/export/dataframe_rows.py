@@ -330,8 +330,8 @@ def create_log_rows(
     if table is None:
         if image is not None:
             raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
-        source = RecordRowSource(record_rows.create_layout(columns), selection)
-        return LogRows(log, source, selection, columns, "records")
+        records = RecordRowSource(record_rows.create_layout(columns), selection)
+        return LogRows(log, records, selection, columns, "records")
     if selection.objects:
         raise UsageError(f"objects in the selection: the table is {table}; remove them")
     typed_options = replace(

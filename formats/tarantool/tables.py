@@ -133,7 +133,7 @@ class SpaceTables(msgspec.Struct, TableReader):
         """Return the table of a space; if the space is not defined, a table with the whole tuple as its column."""
         table = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
-        return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),)) if table is None else table
+        return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),), is_partial=True) if table is None else table
 
     # -- definitions in system spaces
     # ----------------------------------------------------------------------------------------
