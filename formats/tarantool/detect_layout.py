@@ -95,7 +95,7 @@ class TarantoolContext(msgspec.Struct):
         return sum(self.vclock.values())
 
     def add_spaces(self, state: Any) -> None:
-        """Add the names of an exported state (`decode.BlockSplitPoints.export_state`), if it is of the same instance."""
+        """Add the names of a state (`decode.BlockSplitPoints.export_state`) if it is of the same instance."""
         if state and state["instance"] == self.instance:
             self.spaces.update({int(space): name for space, name in state["names"].items()})
 
