@@ -278,7 +278,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     for input_ in manifest.inputs:
         yield (
             f"read   {escape(input_.path)}  {format_size(input_.size)}  "
-            f"{format_quantity(input_.records, noun or 'record')}"
+            f"{format_quantity(input_.records, noun or ('row' if 'tables' in manifest.details else 'record'))}"
         )
     for check in manifest.checks if manifest.complete else ():
         yield f"check  {escape(check.name)}: {escape(check.detail)}"

@@ -80,9 +80,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             run.progress.records += rows.row_count or 0
             if not rows.row_count and table in selection.objects:
                 run.say(f"{table}: the selection contains no row of this table")
+            if "@1" in rows.schema.names:
+                run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
-        if selection.where is not None and tables and not run.progress.records:
-            log.require_columns(selection.where)
     _report_troubles(run, troubles)
     return run.status
 
@@ -148,6 +148,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         _report_no_tables(run, log)
         return []
     if absent := _filter_tables(known, selection):
+        log.find_unmatched(where_to_look, 0).require_none()
         run.say(f"the selection contains no row of {_join_names(absent)}")
         return []
     if not selection.objects:

@@ -657,7 +657,7 @@ def open_file(
         preceding = siblings.preceding
         if preceding is None and hints.earlier is not None:
             state = msgspec.json.decode(hints.earlier)
-            preceding = PrecedingFiles(state["name"], partial(state.get, "carried"))
+            preceding = PrecedingFiles(state["name"], lambda _format_name: state.get("carried"))
         head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
         detected = format_ or detect_source_format(source, head)
         if not data:

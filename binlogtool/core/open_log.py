@@ -250,7 +250,7 @@ class LogFiles:
         self._hints = hints
         self._opened_files: list[LogFile] = []
         self._shared: dict[str, Any] = {}
-        self._carried_states: list[Any] = []
+        self._carried_states: list[tuple[str, Any]] = []
         progress.report_pass_start(total_size(path for path, _, _ in files))
 
     @property
@@ -284,7 +284,7 @@ class LogFiles:
         path, name, format_ = self._plan[number]
         earlier = None
         if number and not self.is_stream:
-            earlier = PrecedingFiles(base_name(self._plan[number - 1][0]), partial(self._get_carried_state, number))
+            earlier = PrecedingFiles(base_name(self._plan[number - 1][0]), partial(self._find_carried_state, number))
         siblings, hints = SiblingFiles(self._shared if shared is None else shared, preceding=earlier), self._hints
         if number:
             hints = replace(hints, earlier=None)
@@ -292,25 +292,30 @@ class LogFiles:
 
     def export_carried_state(self, number: int) -> str | None:
         """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = no state."""
-        state = self._get_carried_state(number) if number else None
+        state = self._get_carried_state(number)[1] if number else None
         if not state:
             return self._hints.earlier if not number else None
         return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": state}).decode()
 
-    def _get_carried_state(self, number: int) -> Any:
-        """Return the state that earlier files carry over to file `number`; read the files that were not read yet."""
+    def _find_carried_state(self, number: int, format_name: str) -> Any:
+        """Return the state that earlier files carry over to file `number` of this format; None = of another format."""
+        earlier_format, state = self._get_carried_state(number)
+        return state if earlier_format == format_name else None
+
+    def _get_carried_state(self, number: int) -> tuple[str, Any]:
+        """Return the format of the file before file `number`, and the state that earlier files carry over to it."""
         while len(self._carried_states) < number:
             self._carried_states.append(self._compute_carried_state(len(self._carried_states)))
         return self._carried_states[number - 1]
 
-    def _compute_carried_state(self, number: int) -> Any:
-        """Return the state that file `number` carries over to the next one, including the state carried to it."""
+    def _compute_carried_state(self, number: int) -> tuple[str, Any]:
+        """Return the format of file `number`, and the state that it carries over to the next one, with that before."""
         try:
             file = self._open_file(number, {})
         except BinlogtoolError:
-            return None
+            return "", None
         try:
-            return compute_carried_state(self.make_scan(file))
+            return file.format.name, compute_carried_state(self.make_scan(file))
         finally:
             file.source.close()
 

@@ -326,7 +326,7 @@ def refuse_where(selection: Selection, output_name: str) -> None:
     """
     if selection.where is not None:
         raise UsageError(
-            f"--where: {output_name} is made of whole transactions, and a condition chooses single records"
+            f"--where: a condition chooses single records, but whole transactions are needed for {output_name}"
         )
 
 

@@ -573,6 +573,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             raise UsageError("--append works with local files only, not with URLs")
         if not output.parent.is_dir():
             raise InputOutputError(f"{output.parent}: no such directory")
+        if "-" in paths:
+            raise UsageError("--append needs regular files: standard input cannot be read again in the next run")
         for path in paths:
             if not os.path.exists(path):
                 raise FileVanishedError(f"{path}: no such file or directory")
@@ -788,7 +790,14 @@ def _check_same_options(previous: Mapping[str, Any], current: Mapping[str, Any],
     for name in sorted({*previous, *current}):
         if previous.get(name) != current.get(name):
             was, text = (msgspec.json.encode(one.get(name)).decode() for one in (previous, current))
-            raise RefusedError(f"{output}: was written with other options: {name} was {was}, now {text}")
+            if previous.get("typed") != current.get("typed"):
+                kinds = ("typed rows, with --object or --per-table", "records, without")
+                kind = kinds[0] if previous.get("typed") else kinds[1]
+                raise RefusedError(f"{output}: was written with other options: it has {kind}")
+            if name == "schema":
+                raise RefusedError(f"{output}: was written with another --schema file, or without one")
+            option = f"--{name.replace('_', '-')}"
+            raise RefusedError(f"{output}: was written with other options: {option} was {was}, now {text}")
 
 
 def _is_reported_removal(piece: PlannedRead | GrowingFileFinding, known_inputs: Mapping[str, CommittedInput]) -> bool:

@@ -298,16 +298,18 @@ def _with_name_checks(
 ) -> _WriteJob:
     """Wrap a job so that it raises UsageError for unknown columns or names if it read everything and selected nothing.
 
-    Typed rows are an exception, because their tables may have columns that no record names.
+    The columns and tables of typed rows are checked elsewhere: tables may have columns that no record names.
     """
 
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
         manifest = write_job(inputs, stage)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
-        if typed is None and all_read and not manifest.rows:
-            check_columns_exist([one.path for one in inputs], settings.selection.where, settings)
+        if all_read and not manifest.rows:
+            paths, selection = [one.path for one in inputs], settings.selection
+            if typed is None:
+                check_columns_exist(paths, selection.where, settings)
             if to not in STREAM_TARGETS:
-                check_names_exist([one.path for one in inputs], settings.selection, settings)
+                check_names_exist(paths, selection if typed is None else typed_selection(selection), settings)
         return manifest
 
     return write_and_check

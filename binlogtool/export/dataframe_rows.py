@@ -183,8 +183,10 @@ class LogRows:
     Damage is skipped and reported in `findings`: the content of a file raises no exception.
     """
 
-    def __init__(self, log: Log, source: RowSource, columns: Sequence[str], title: str) -> None:
-        self._log, self._source, self._columns, self._title = log, source, columns, title
+    def __init__(
+        self, log: Log, source: RowSource, selection: Selection, columns: Sequence[str], title: str
+    ) -> None:  # fmt: skip
+        self._log, self._source, self._selection, self._columns, self._title = log, source, selection, columns, title
         self._schema: pa.Schema | None = None
         self._findings: tuple[FileFinding, ...] | None = None
         self._row_count: int | None = None
@@ -220,7 +222,8 @@ class LogRows:
         """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
 
         Raises:
-            UsageError: size is less than 1; and as `schema`.
+            UsageError: size is less than 1; no row is selected, and the log does not have a name in the selection
+                (a column, a transaction); and as `schema`.
             InputOutputError: a file cannot be read any more.
         """
         if size < 1:
@@ -238,7 +241,16 @@ class LogRows:
             for batch in self._source.build_batches(log, add_finding):
                 yield batch.select(names)
                 count += batch.num_rows
+        if not count:
+            self._require_known_names()
         self._findings, self._row_count = tuple(findings), count
+
+    def _require_known_names(self) -> None:
+        """Check that the log has the names in the selection, which selected nothing. Raises UsageError: it has not."""
+        with self._log.reopen() as log:
+            if self._selection.where is not None:
+                log.require_columns(self._selection.where)
+            log.find_unmatched(replace(self._selection, where=None), 0).require_none()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
@@ -318,13 +330,15 @@ def create_log_rows(
     if table is None:
         if image is not None:
             raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
-        return LogRows(log, RecordRowSource(record_rows.create_layout(columns), selection), columns, "records")
+        records = RecordRowSource(record_rows.create_layout(columns), selection)
+        return LogRows(log, records, selection, columns, "records")
     if selection.objects:
         raise UsageError(f"objects in the selection: the table is {table}; remove them")
     typed_options = replace(
         build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
     )
-    return LogRows(log, ChangedRowSource(table, typed_options, typed_selection(selection)), columns, table)
+    source = ChangedRowSource(table, typed_options, typed_selection(selection))
+    return LogRows(log, source, selection, columns, table)
 
 
 def find_tables(log: Log, selection: Selection) -> list[str]:

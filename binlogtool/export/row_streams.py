@@ -17,8 +17,6 @@ from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
 Write = Callable[[bytes], object]
 _SHOWN_METADATA = ("op", "time")
 """Columns about a change that are shown in addition to those of the table."""
-
-
 _PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
 NOT_LOGGED = "(not logged)"
 """Text shown for a column that the row image lacks."""
@@ -150,8 +148,7 @@ def _to_cell(column: str, text: str) -> str:
 
 
 def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str], image: str) -> list[list[str | None]]:
-    """Return the cells of some columns as texts; None = NULL, _PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
-    NOT_LOGGED = the image of the row has no such column."""
+    """Return the cells of some columns as texts; None = NULL, `NOT_LOGGED` = the row's image lacks the column."""
     texts = convert_to_texts(pa.Table.from_batches([batch]).select(list(columns)), nested=True)
     cells = [
         [None if value is None else _to_cell(name, str(value)) for value in column.to_pylist()]

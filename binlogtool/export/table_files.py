@@ -12,7 +12,6 @@ import contextlib
 import csv
 import gzip
 import io
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -282,7 +281,10 @@ def file_suffix(file_options: TableFileOptions) -> str:
 
 
 def convert_to_texts(table: pa.Table, *, nested: bool) -> pa.Table:
-    """Convert times to RFC 3339 with microseconds. nested: also convert lists and structs to JSON, bytes to base64."""
+    """Convert times to RFC 3339 with microseconds. nested: also convert lists and structs to JSON, bytes to base64.
+
+    Not nested: 32-bit floats become 64-bit ones with the same shortest text.
+    """
     return pa.table(
         [_convert_column(column, nested=nested) for column in table.columns], names=list(table.schema.names)
     )  # fmt: skip
@@ -293,13 +295,15 @@ def _convert_column(column: pa.ChunkedArray, *, nested: bool) -> Any:
     if pa.types.is_timestamp(kind):
         texts = compute.strftime(column.cast(pa.timestamp("us")), _TIME_FORMAT)
         return texts if kind.tz is None else compute.binary_join_element_wise(texts, "Z", "")
+    if pa.types.is_float32(kind) and not nested:  # a Python float would show digits that the value does not have
+        return column.cast(pa.string()).cast(pa.float64())
     if nested and (pa.types.is_nested(kind) or pa.types.is_binary(kind)):
         import base64
 
         def to_text(value: Any) -> str | None:
             if value is None:
                 return None
-            return base64.b64encode(value).decode() if isinstance(value, bytes) else json.dumps(value, default=str)
+            return base64.b64encode(value).decode() if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
         return pa.array([to_text(value) for value in column.to_pylist()], pa.string())
     return column

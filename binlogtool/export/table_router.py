@@ -895,6 +895,9 @@ class TableRouter:
         if pending.table is not table:
             check_same_table(pending.table or table, table)
             self._note_tables((table,))
+            if table.columns and table.columns[0].name == "@1":
+                text = f"{table.name}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
+                self.summary.add_remark(text, table.name)
             pending.set_table(table, place)
         return pending
 

@@ -598,7 +598,7 @@ class TableEvolution:
         for name, kind in [(c.name, c.type) for c in table.columns]:
             old_kind = self.kinds.get(name)
             self.kinds[name] = kind if old_kind is None else widen_type(old_kind, kind) or old_kind
-            if before is None:
+            if before is None or (before.is_partial and old_kind is None):
                 continue
             if old_kind is None:
                 changes.append(f"the column {name} ({kind}) is new")
@@ -606,7 +606,9 @@ class TableEvolution:
                 changes.append(f"the column {name} ({old_kind}) is {self.kinds[name]} now")
             elif widen_type(old_kind, kind) is None:
                 changes.append(f"the column {name} is {old_kind}: values of type {kind} are kept in unfit")
-        removed = {c.name for c in before.columns} - {c.name for c in table.columns} if before is not None else ()
+        if before is None or before.is_partial:
+            return changes
+        removed = {c.name for c in before.columns} - {c.name for c in table.columns}
         return changes + [f"the column {name} no longer exists" for name in sorted(removed)]
 
     @property

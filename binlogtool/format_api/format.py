@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 RowChange = Mapping[str, Any]
+"""Images of a changed row: before, after, key, operations; count = the number of rows, if it is not one."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -260,11 +261,12 @@ class Hints(msgspec.Struct, frozen=True):
 class PrecedingFiles(msgspec.Struct, frozen=True):
     """Files before a file of a log, and the state that they carry over.
 
-    last_name: name of the last one. compute_state: computes `SplitFinder.export_state` at the end of that file.
+    last_name: name of the last one. compute_state: name of the format that asks -> `SplitFinder.export_state` at the
+    end of that file; None if the file has another format.
     """
 
     last_name: str
-    compute_state: Callable[[], Any]
+    compute_state: Callable[[str], Any]
 
 
 class FileHead(msgspec.Struct, frozen=True):

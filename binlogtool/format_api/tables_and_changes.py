@@ -83,6 +83,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         key: names of the columns of its primary key; () = unknown.
         ids: other identifiers that records use for it (its number).
         display_name: name shown in records, which several tables may share; "" = `name`.
+        is_partial: the log does not define the table; the columns are those that its records have had so far.
     """
 
     name: str
@@ -90,6 +91,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     key: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     display_name: str = ""
+    is_partial: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

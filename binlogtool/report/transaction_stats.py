@@ -35,13 +35,14 @@ class RowCounts(msgspec.Struct):
 
     def add(self, row: RowChange) -> None:
         """Add one row change."""
+        count = row.get("count", 1)
         after, before, key = row.get("after"), row.get("before"), row.get("key")
         if after is not None and before is None and key is None:
-            self.inserted += 1
+            self.inserted += count
         elif after is None and row.get("operations") is None:
-            self.deleted += 1
+            self.deleted += count
         else:
-            self.updated += 1
+            self.updated += count
 
 
 class RowCounter:

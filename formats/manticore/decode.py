@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from construct import Construct, ConstructError
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
@@ -381,7 +382,8 @@ def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool)
     segment = payload.get("segment")
     documents = segment.get("docids", ()) if isinstance(segment, Mapping) else ()
     removed = [one for one in payload.get("killed", ()) if one not in set(documents)]
-    rows += [{side: _name_documents(numbers)} for side, numbers in (("after", documents), ("key", removed)) if numbers]
+    for side, numbers in (("after", documents), ("key", removed)):
+        rows += [{side: _name_documents(numbers), "count": len(numbers)}] if numbers else []
     for document in payload.get("documents", ()):
         rows.append({"key": {"document": document.get("docid")}, "after": document.get("values")})
     queries = payload.get("new", (payload,) if "query" in payload else ())
@@ -420,7 +422,9 @@ class DocumentTables(msgspec.Struct, TableReader):
 
     def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
         """Return a table, extended by attributes that it does not have yet."""
-        table = self.tables.get(name) or TableSchema(name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,))
+        table = self.tables.get(name) or TableSchema(
+            name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,), is_partial=True
+        )
         present_names = {column.name for column in table.columns}
         new_columns = {
             one["name"]: TableColumn(one["name"], _COLUMN_TYPES.get(one["type_name"], "string"))
@@ -428,7 +432,7 @@ class DocumentTables(msgspec.Struct, TableReader):
             if isinstance(one.get("name"), str) and one["name"] not in present_names
         }
         if new_columns or name not in self.tables:
-            table = self.tables[name] = TableSchema(name, (*table.columns, *new_columns.values()), table.key)
+            table = self.tables[name] = replace(table, columns=(*table.columns, *new_columns.values()))
         return table
 
     def _decode_rows(self, name: str, body: Mapping[str, Any]) -> Iterator[TableRow]:

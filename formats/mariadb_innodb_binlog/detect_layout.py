@@ -93,7 +93,7 @@ def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         shared=head.shared,
         hints=head.hints,
         redo=head.redo,
-        earlier=find_earlier_state(head, _is_next_file),
+        earlier=find_earlier_state(head, "mariadb-innodb-binlog", _is_next_file),
     )
     findings = [] if empty else list(_check_header(head, header, context, shift, is_trusted))
     if empty and not _has_hidden_data(head, context):

@@ -435,7 +435,7 @@ def _describe_variant(description: FormatDescription, form: EventChecksumForm, i
 def _create_context(head: FileHead, description: FormatDescription, start: int) -> BinlogFileContext:
     """Return the context of a file, continued from the preceding file of the same log."""
     is_relay = bool(description.flags & EventFlag.RELAY_LOG)
-    load_earlier = find_earlier_state(head, is_next_file)
+    load_earlier = find_earlier_state(head, "mysql-binlog", is_next_file)
     history = (
         None if head.hints.as_stored else TableHistory(head.hints.schema, load_earlier, description.server_version)
     )

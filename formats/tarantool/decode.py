@@ -466,16 +466,17 @@ class BlockSplitPoints(EveryFrameSplitFinder):
                     learn_space_name(self.context.spaces, batch, index)
         return split_after(batch, batch.frames.count)
 
-    def export_state(self) -> dict[str, str]:
-        """Return the names of user spaces by space id (as text)."""
-        names = self.context.spaces
-        return {str(space): name for space, name in names.items() if name and SYSTEM_SPACES.get(space) != name}
+    def export_state(self) -> dict[str, Any]:
+        """Return the instance, and the names of its user spaces by space id (as text)."""
+        spaces = self.context.spaces.items()
+        names = {str(space): name for space, name in spaces if name and SYSTEM_SPACES.get(space) != name}
+        return {"instance": self.context.instance, "names": names}
 
     def resume(self, state: Any, record: int) -> None:
         """Restore the space names that were known at the border."""
-        self.context.spaces.update({int(space): name for space, name in state.items()})
+        self.context.add_spaces(state)
 
-    def export_state_for_next_file(self) -> dict[str, str]:
+    def export_state_for_next_file(self) -> dict[str, Any]:
         """Return the same names: a later file may use spaces that this one, or a snapshot, defines."""
         return self.export_state()
 

@@ -94,6 +94,11 @@ class TarantoolContext(msgspec.Struct):
         """Sum of all vclock components; the server names the file after it."""
         return sum(self.vclock.values())
 
+    def add_spaces(self, state: Any) -> None:
+        """Add the names of a state (`decode.BlockSplitPoints.export_state`) if it is of the same instance."""
+        if state and state["instance"] == self.instance:
+            self.spaces.update({int(space): name for space, name in state["names"].items()})
+
     def cap_severity(self, raw_finding: Finding) -> Finding:
         """Lower the severity of a finding about a file that the server does not read."""
         ceiling = {".inprogress": Severity.NOTE, ".corrupted": Severity.WARNING}.get(self.suffix, Severity.ERROR)
@@ -136,9 +141,10 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Read the layout of a file from its header. Never raises: errors in the header become findings."""
     text = parse_header_lines(head.data)
     context = _read_context(head.name, text)
-    if "tarantool.spaces" not in head.shared and head.preceding is not None:
-        context.spaces.update({int(space): name for space, name in (head.preceding.compute_state() or {}).items()})
-    context.spaces = head.shared.setdefault("tarantool.spaces", context.spaces)
+    key = f"tarantool.spaces.{context.instance}"  # several servers can be read at once
+    if key not in head.shared and head.preceding is not None:
+        context.add_spaces(head.preceding.compute_state("tarantool"))
+    context.spaces = head.shared.setdefault(key, context.spaces)
     findings = list(_check_header(head, text, context))
     context.has_valid_vclock = not any(
         f.facts.get("diagnosis") in UNUSABLE_VCLOCK_DIAGNOSES and f.severity is Severity.ERROR for f in findings

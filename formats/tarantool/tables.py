@@ -49,12 +49,16 @@ class SpaceTables(msgspec.Struct, TableReader):
     """Table reader over the rows of a log.
 
     Attributes:
-        spaces: tables by space number.
+        spaces: tables by space number, of the instance whose files are read.
+        known_spaces: those that were given.
+        instance: UUID of that instance.
         open_transaction: number of the transaction that has not ended, or None.
         rename_note: text about the rename that the last record made, "" if it made none.
     """
 
     spaces: dict[int, TableSchema] = msgspec.field(default_factory=dict)
+    known_spaces: dict[int, TableSchema] = msgspec.field(default_factory=dict)
+    instance: str | None = None
     open_transaction: int | None = None
     rename_note: str = ""
 
@@ -66,6 +70,8 @@ class SpaceTables(msgspec.Struct, TableReader):
             to_int_list(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
         ]
         is_log = context.kind is FileKind.XLOG
+        if context.instance != self.instance:
+            self.spaces, self.instance = dict(self.known_spaces), context.instance
         decoded_bodies = decode_bodies(context, batch, start, stop, limits)
         for index, (body, type_, keys, flags, lsn, difference) in enumerate(
             zip(decoded_bodies, *columns, strict=True), start
@@ -93,7 +99,8 @@ class SpaceTables(msgspec.Struct, TableReader):
         """Add table descriptions from other files; they apply if the records' own file has none."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
-                self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
+                self.known_spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
+        self.spaces.update(self.known_spaces)
 
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here."""
@@ -126,7 +133,7 @@ class SpaceTables(msgspec.Struct, TableReader):
         """Return the table of a space; if the space is not defined, a table with the whole tuple as its column."""
         table = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
-        return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),)) if table is None else table
+        return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),), is_partial=True) if table is None else table
 
     # -- definitions in system spaces
     # ----------------------------------------------------------------------------------------

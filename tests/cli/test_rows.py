@@ -267,3 +267,66 @@ def test_flashback_of_a_damaged_log_advises_what_it_has(tmp_path: Path) -> None:
     assert done.code == 1
     assert "select whole transactions before or after the damage" in done.err
     assert "--on-damage" not in done.err
+
+
+def test_logs_of_several_engines_and_servers_do_not_share_names() -> None:
+    """The log of the second Tarantool has no snapshot: its space 512 is not the first one's space a."""
+    corpus = ROOT / "tests" / "corpus"
+    chain = sorted(map(str, (corpus / "tarantool" / "chain").glob("*.xlog")))
+    other = str(corpus / "guides" / "tarantool-torn" / "00000000000000000003.xlog")
+    alone = invoke("rows", "-O", "csv", "--object", "a", *chain)
+    both = invoke("rows", "-O", "csv", "--object", "a", *chain, other)
+    assert len(alone.text.splitlines()) == 366 and both.out == alone.out
+    done = invoke("rows", "-O", "jsonl", "--object", "shop.orders", LOG, *chain)
+    assert done.code == 0, done.err
+    assert [json.loads(line)["op"] for line in done.text.splitlines()] == ["INSERT"] * 4 + ["DELETE"] * 4 + ["INSERT"]
+
+
+def test_nested_values_and_bytes_are_base64_in_csv_as_in_json_lines(tmp_path: Path) -> None:
+    packed = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "types.full.000001.gz"
+    (log := tmp_path / "types.full.000001").write_bytes(gzip.decompress(packed.read_bytes()))
+    words = ("--columns", "a", "-n", "1", "--object", "w.shapes", str(log))
+    point = {"srid": 0, "wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA"}  # POINT(1 2)
+    assert json.loads(invoke("rows", "-O", "jsonl", *words).text)["a"] == point
+    (row,) = csv.DictReader(io.StringIO(invoke("rows", "-O", "csv", *words).text))
+    assert json.loads(row["a"]) == point
+
+
+def test_a_float_has_the_digits_of_its_32_bits(tmp_path: Path) -> None:
+    packed = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "types.full.000001.gz"
+    (log := tmp_path / "types.full.000001").write_bytes(gzip.decompress(packed.read_bytes()))
+    done = invoke("rows", "-O", "jsonl", "-n", "1", "--columns", "f", "--object", "w.numbers", str(log))
+    assert b'"f":1234.567' in done.out
+
+
+def test_names_of_a_selection_that_the_log_does_not_have_are_errors_and_nothing_is_printed() -> None:
+    for words, said in (
+        (("--where", "before.totl > 1"), "did you mean total?"),
+        (("--include-gtids", "0-1-99"), "the log has no such transaction; it has 0-1-1 to 0-1-8"),
+    ):
+        done = invoke("rows", "-O", "csv", *ORDERS, *words, LOG)
+        assert (done.code, done.out) == (2, b"") and said in done.err
+        assert "contains no row" not in done.err
+    with binlogtool.open(LOG) as log, pytest.raises(UsageError, match="did you mean total"):
+        list(log.rows("shop.orders", selection=binlogtool.Selection(where="before.totl > 1")))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "--schema: the file has no CREATE TABLE"),
+        ("CREATE TABEL t (a int);", "--schema: the file has no CREATE TABLE"),
+        ("create table db_east1.orders2_s (a int, A int);", "defines the column a twice"),
+    ],
+)
+def test_a_schema_without_definitions_is_an_error(text: str, said: str, tmp_path: Path) -> None:
+    (schema := tmp_path / "s.sql").write_text(text)
+    done = invoke("rows", "--schema", str(schema), str(ROOT / "tests" / "corpus" / "mysql_binlog" / "sets" / "mariadb"))
+    assert (done.code, done.out) == (2, b"") and said in done.err
+
+
+def test_unknown_column_names_are_said_once_for_each_table(tmp_path: Path) -> None:
+    (schema := tmp_path / "s.sql").write_text("create table other.t (a int);")
+    done = invoke("rows", "--schema", str(schema), str(ROOT / "tests" / "corpus" / "mysql_binlog" / "sets" / "mariadb"))
+    assert done.code == 0
+    assert done.err.count("db_east1.orders2_s: its column names are unknown; give its CREATE TABLE with --schema") == 1

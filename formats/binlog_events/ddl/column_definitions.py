@@ -272,6 +272,9 @@ class CreateTable:
         hints = [self._make_hint(item, self.charset) for item in columns]
         if not hints:
             raise self._make_error(f"{self.name} has no columns")
+        names = [(hint.name or "").lower() for hint in hints]
+        if len(set(names)) < len(names):
+            raise self._make_error(f"{self.name} defines the column {max(names, key=names.count)} twice")
         periods = [item for item in items if item[0].upper == "PERIOD" and "SYSTEM_TIME" in [w.upper for w in item]]
         if self.versioned and not periods:
             hints += ROW_TIMES

@@ -444,12 +444,14 @@ def parse_schema(sql: str) -> TableDefinitions:
     """Return the definitions after these statements; copy the result before changing it.
 
     Raises:
-        UsageError: a CREATE TABLE is not supported; the message names its line.
+        UsageError: there is no CREATE TABLE, or one is not supported; the message names its line.
     """
     try:
-        for statement in split_statements(sql):
-            if _CREATE.match(statement.text):
-                CreateTable(statement)
+        statements = [one for one in split_statements(sql) if _CREATE.match(one.text)]
+        if not statements:
+            raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
+        for statement in statements:
+            CreateTable(statement)
         definitions = TableDefinitions(given=True)
         for ddl in parse_schema_statements(sql):
             definitions.apply_statement(ddl)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -230,7 +231,9 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
     return ""
 
 
-def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool]) -> Callable[[], Any] | None:
+def find_earlier_state(
+    head: FileHead, format_name: str, is_next_file: Callable[[str, str], bool]
+) -> Callable[[], Any] | None:
     """Return a function that loads the state from the preceding files; None if no preceding file is known.
 
     `is_next_file`: returns whether the file with the second name follows that with the first name in the same log.
@@ -238,7 +241,7 @@ def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool])
     earlier = head.preceding
     if earlier is None or not is_next_file(earlier.last_name, head.name):
         return None
-    return earlier.compute_state
+    return partial(earlier.compute_state, format_name)
 
 
 def add_column_details(table: TableMap, definition: TableDefinition) -> TableMap:
