@@ -151,9 +151,9 @@ def spool_standard_input() -> AbstractContextManager[None]:
     Raises:
         InputOutputError: standard input cannot be read, or the temporary file cannot be written.
     """
-    from binlogtool.core import spooled_input
+    from binlogtool.core.open_file import spool_standard_input as spool
 
-    return spooled_input.spool_standard_input()
+    return spool()
 
 
 def verify(

@@ -296,7 +296,7 @@ def _write_svg(
 ) -> int:
     from os.path import basename
 
-    from binlogtool.terminal.svg_hexdump import render_picture
+    from binlogtool.terminal.hexdump import render_picture
 
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     picture = render_picture(_with_progress(run, pieces, findings, size), basename(paths[0]), depth)

@@ -28,7 +28,7 @@ from binlogtool.report import policy
 from binlogtool.verification.verify_report import Report
 
 if TYPE_CHECKING:
-    from binlogtool.cli.verify_state import VerifyState
+    from binlogtool.cli.run_verify import VerifyState
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 
@@ -122,7 +122,7 @@ def _load_state(run: CommandRun, path: str) -> VerifyState:
     """Load the results of earlier runs that had the same options."""
     from msgspec.structs import asdict
 
-    from binlogtool.cli.verify_state import VerifyState, fingerprint_options
+    from binlogtool.cli.run_verify import VerifyState, fingerprint_options
 
     context = click.get_current_context()
     values = {**context.params, **asdict(run.settings)}

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import progress
 from binlogtool.core.open_file import (
-    BytesSource,
     LogFile,
     SiblingFiles,
     find_format,
@@ -328,15 +327,6 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
         return findings
     min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.ERROR}
     return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
-
-
-def verify_bytes(
-    name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
-) -> FileReport:
-    """Verify the bytes of one file in memory. Raises UnknownFormatError: no format matches."""
-    format_ = None if format == "auto" else find_format(format)
-    source = BytesSource(name, data)
-    return verify_file(open_file(name, name, format_, options.limits, source, hints=options.hints), options).report
 
 
 def verify_log(group: LogGroup, options: LogVerifyOptions) -> Report:
