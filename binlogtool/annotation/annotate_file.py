@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from construct import Construct
@@ -28,14 +28,16 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.findings import Finding
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
 from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.format_api.format import Hints
 
 # --- Selection of the parts of a file that an annotated dump shows ---
 

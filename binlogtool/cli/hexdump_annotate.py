@@ -24,11 +24,11 @@ from binlogtool.cli.options import (
     selection_options,
     without_options,
 )
-from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 
 if TYPE_CHECKING:
     from binlogtool import LogComparison
+    from binlogtool.cli.output_destination import OutputDestination
     from binlogtool.schema.annotation import AnnotatedPiece
     from binlogtool.terminal.hexdump import HexdumpOptions
 

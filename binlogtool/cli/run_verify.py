@@ -23,15 +23,16 @@ from msgspec.structs import replace
 import binlogtool
 from binlogtool import __version__, formats
 from binlogtool import limits as limits_module
-from binlogtool.cli.command import CommandRun
 from binlogtool.cli.options import PATH
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import make_finding
-from binlogtool.limits import Limits
 from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport, merge_reports
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+
+    from binlogtool.cli.command import CommandRun
+    from binlogtool.limits import Limits
 
 
 class VerifyOptions(msgspec.Struct, frozen=True):

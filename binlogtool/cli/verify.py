@@ -25,11 +25,11 @@ from binlogtool.cli.options import (
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.report import policy
-from binlogtool.verification.verify_report import Report
 
 if TYPE_CHECKING:
     from binlogtool.cli.run_verify import VerifyState
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
+    from binlogtool.verification.verify_report import Report
 
 
 _FORMS = ("text", "json")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import (
     NUMBERED_GTID,
     RecordFilter,
@@ -22,8 +21,11 @@ from binlogtool.core.record_filter import (
 )
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
-from binlogtool.format_api.format import TransactionPredicate
-from binlogtool.format_api.layout import Batch
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_blocks import BlockDecoder
+    from binlogtool.format_api.format import TransactionPredicate
+    from binlogtool.format_api.layout import Batch
 
 _MAX_NAMES = 100_000
 _MAX_LISTED = 8

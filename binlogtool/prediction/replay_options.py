@@ -22,18 +22,18 @@ from binlogtool.core.record_selection import (
     split_file_prefix,
     split_selection,
 )
-from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
 from binlogtool.prediction.replayed_rows import Patch
-from binlogtool.verification.verify import LogExamination, VerifiedMember
 from binlogtool.verification.verify_report import make_exception
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import ReadOptionArguments
+    from binlogtool.core.resolve_paths import LogGroup
+    from binlogtool.format_api.layout import RangeReader
+    from binlogtool.verification.verify import LogExamination, VerifiedMember
 
 
 # --- The options of a replay ---

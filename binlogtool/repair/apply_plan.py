@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from binlogtool.core.open_file import find_format, open_file, open_source
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import MIB
@@ -30,7 +29,7 @@ from binlogtool.repair.repaired_content import LogExaminer, list_unclean_finding
 from binlogtool.verification.verify import LogVerifyOptions, verify_file
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import ReadOptionArguments
+    from binlogtool.core.record_selection import ReadOptionArguments, ReadOptions
 
 
 MAX_PLAN_BYTES = 64 * MIB

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import is_url, make_readable_file
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity
@@ -30,7 +29,6 @@ from binlogtool.format_api.format import (
     VerifiedFile,
     is_header_correction,
 )
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.repair.atomic_file_changes import describe_leftovers
 from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.plan import (
@@ -75,6 +73,10 @@ from binlogtool.repair.repaired_content import (
 from binlogtool.repair.undo_repair import explain_unfinished
 from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.format_api.layout import RangeReader
 
 # --- Plans for files that change together ---
 

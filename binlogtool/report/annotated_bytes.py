@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -44,11 +44,9 @@ from binlogtool.annotation.compare_logs import (
 )
 from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import JsonStyle, escape_unsafe
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
-from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, FieldRow
 from binlogtool.terminal.escape import escape
 from binlogtool.terminal.hexdump import (
     HexdumpOptions,
@@ -60,6 +58,10 @@ from binlogtool.terminal.hexdump import (
     shorten_label,
     svg_head,
 )
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, FieldRow
 
 # --- HTML page ---
 

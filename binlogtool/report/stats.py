@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape as xml_escaped
 
 import msgspec
 
 from binlogtool.core.json_text import encode_document
-from binlogtool.core.record_selection import RecordBlock
 from binlogtool.errors import LimitError
-from binlogtool.format_api.format import RecordDescriber, RowChange
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.report.dump import describe_body, encode_csv, load_describer
 from binlogtool.report.wording import format_count, format_duration, format_quantity, format_size
 from binlogtool.terminal.escape import escape
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import RecordBlock
+    from binlogtool.format_api.format import RecordDescriber, RowChange
 
 # --- Totals by object, type or origin ---
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -28,7 +28,6 @@ from binlogtool.core.open_file import (
     total_size,
 )
 from binlogtool.core.progress import COMPRESSED, READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
     LogGroup,
@@ -42,7 +41,6 @@ from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, Un
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
 from binlogtool.format_api.json_values import TimeFormatter
-from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.verification.verify_report import (
@@ -58,6 +56,10 @@ from binlogtool.verification.verify_report import (
     report_skipped_files,
     unpack_report,
 )
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.format_api.layout import Batch, LogFileLayout
 
 # --- Verification of files and log sets ---
 

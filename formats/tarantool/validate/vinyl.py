@@ -31,10 +31,10 @@ from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode
 from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState
 from binlogtool.formats.tarantool.validate.row_rules import RowLocation, TarantoolValidator
-from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.validate.data_directory import TarantoolMember
+    from binlogtool.limits import Limits
 
 
 # --- Validators of vinyl files ---
