@@ -78,7 +78,7 @@ class _CommandWithHelp(click.Command):
     def _get_help_options(self) -> tuple[click.Option, ...]:
         if not self._help_options:
             self._help_options = (
-                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the options that people use."),
+                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the usual options."),
                 _flag_with_callback(["--help"], _print_full_help, "Show all options, examples and exit statuses."),
             )
         return self._help_options
@@ -354,7 +354,9 @@ class CommandRun:
         if name not in (None, "-"):
             return f"{name} was not written"
         return (
-            "what was printed is partial" if self._out is not None and self._out.has_written else "nothing was printed"
+            "the printed output is partial"
+            if self._out is not None and self._out.has_written
+            else "nothing was printed"
         )
 
     def list_formats(self) -> int:

@@ -18,6 +18,7 @@ from binlogtool.cli.options import (
     SIZE,
     HintOptions,
     SelectionOptions,
+    SqlScriptOptions,
     build_master,
     envelope_options,
     hint_options,
@@ -83,17 +84,6 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     unsigned_bigint: str
 
 
-class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of `script_options`."""
-
-    rows: str
-    comments: bool
-    with_gtids: bool | None
-    stop_before: str | None
-    rewrite: tuple[str, ...]
-    load_files: str | None
-
-
 class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command."""
 
@@ -113,7 +103,7 @@ class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     final: bool
     manifest: str | None
     messages: MessageOptions
-    script: ScriptOptions
+    script: SqlScriptOptions
     selection: SelectionOptions
     hints: HintOptions
 

@@ -72,7 +72,7 @@ command = Command(
         option(
             ["--live"],
             is_flag=True,
-            help="A server is writing the files, also where this host does not show it: report only what lasts.",
+            help="A server is writing the files, even if this host cannot see it: report only damage that lasts.",
         ),
         *hint_options(),
         redo_option(),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output_destination import OutputDestination
     from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, Selection, SqlFragment
-    from binlogtool.report.dump import EncodedLines, RecordWriter
+    from binlogtool.report.dump import EncodedLines, RecordEncoder
 
     DumpPart = RecordBlock | EncodedLines | SqlFragment | ScriptText | FileFinding
     from binlogtool.cli.command import CommandRun
@@ -283,7 +283,7 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
         run.status = max(run.status, 6)
 
 
-def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordWriter:
+def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordEncoder:
     """Return the writer of an output format (`form`)."""
     from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
@@ -359,7 +359,7 @@ def _run_follow(
     paths: tuple[str, ...],
     record_selection: Selection,
     follow_options: FollowOptions,
-    writer: RecordWriter,
+    writer: RecordEncoder,
     out: OutputDestination,
 ) -> int:
     from binlogtool.core.record_selection import FollowLoss, RecordBlock

@@ -323,7 +323,8 @@ def _parse_limit(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if name not in LIMIT_NAMES or not equals:
         raise UsageError(
-            f"{shorten(text)!r} is no limit: use record=SIZE, inflate=SIZE or depth=N{suggest_names(name, LIMIT_NAMES)}"
+            f"{shorten(text)!r} is not a limit; use record=SIZE, inflate=SIZE or depth=N"
+            f"{suggest_names(name, LIMIT_NAMES)}"
         )
     if name != "depth":
         return f"max_{name}", parse_size(value)

@@ -266,7 +266,7 @@ command = Command(
             ["--max-age"],
             type=DURATION,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped.",
+            help="Report a log whose newest record is older than this (26h): the backup stopped copying.",
         ),
         option(
             ["--live"],

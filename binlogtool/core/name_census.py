@@ -119,7 +119,7 @@ class NameCensus:
         missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
             text = _join_names(map(str, sorted(self._origins)))
-            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
+            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
         absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *self._unmatched_exclusions()]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
         for name, types in self._type_names.items():

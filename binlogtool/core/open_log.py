@@ -171,7 +171,7 @@ class ResumePointFinder(msgspec.Struct):
                 if not self.skips_damage or not segment.is_followed:
                     return
                 split_finder.skip_damage()
-            elif (split_point := split_finder.feed(segment, scan.backend.compile_kernel)) is not None:
+            elif (split_point := split_finder.find_split_point(segment, scan.backend.compile_kernel)) is not None:
                 yield _make_resume_point(segment, split_point, split_finder)
 
 
@@ -204,7 +204,7 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
             if segment.tail == "damaged":
                 split_finder.skip_damage()
         else:
-            split_finder.feed(segment, full_scan.backend.compile_kernel)
+            split_finder.find_split_point(segment, full_scan.backend.compile_kernel)
     return split_finder.export_state_for_next_file()
 
 
@@ -548,7 +548,7 @@ class LogReader(LogFiles):
         for item in self._run_pass(selection, options, part):
             yield item
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
-                gap_text = f"not here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
+                gap_text = f"left out here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))

@@ -76,7 +76,7 @@ class UnprovenRecordReader:
 
     def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield the records that end in these frames; see `UnprovenReader`."""
-        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.feed(batch))
+        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.assemble_unproven(batch))
 
     def finish(self) -> Iterator[SalvagedRecords]:
         """Yield the remaining records at the end of the file; see `UnprovenReader`."""
@@ -94,7 +94,7 @@ class UnprovenRecordReader:
             if batch is None or corrected is None:
                 yield from self._to_salvaged(assembler.skip_damage(at, min(at + step, damage.end)))
             else:
-                yield from self._to_salvaged(assembler.feed(batch, corrected[1]))
+                yield from self._to_salvaged(assembler.assemble_unproven(batch, corrected[1]))
 
     def _to_salvaged(self, unproven: Iterator[UnprovenRecords]) -> Iterator[SalvagedRecords]:
         for batch, findings in unproven:

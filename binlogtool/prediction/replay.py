@@ -767,7 +767,7 @@ def _raise_if_limit(path: str, finding: Finding) -> None:
 
 
 _GENERAL_RULES = {
-    NOT_REACHED: "The server stops before it gets here.",
+    NOT_REACHED: "The server stops before this record.",
     UNTIL: "The record is at or after the position of --until.",
     LIMIT: "A limit ended the work before this record.",
 }

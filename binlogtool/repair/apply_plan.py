@@ -100,7 +100,7 @@ def recreate_plan(
     fresh, saved = _normalize_plan(json.loads(json.dumps(plan.as_value(), default=str))), _normalize_plan(saved_plan)
     if fresh != saved:
         changed = ", ".join(key for key in fresh if fresh[key] != saved.get(key)) or "other members"
-        text = f"{target}: is not what the plan was made for ({changed}); plan again; nothing was changed"
+        text = f"{target}: changed since the plan was made ({changed}); plan again; nothing was changed"
         raise RefusedError(text)
     return plan
 

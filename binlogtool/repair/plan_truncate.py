@@ -126,7 +126,7 @@ def note_derived_losses(
             continue
         lost = _count_lost_records(reports_by_path[file.path], after.get(file.path))
         for name in _derived_types(log) & lost.keys():
-            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats what earlier records say"
+            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats earlier records"
 
 
 def _plan_new_file(path: str, log: LogGroup, rewritten: RewrittenFile, after: FileReport | None) -> FilePlan:
@@ -622,7 +622,7 @@ def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> 
 
 
 def _describe_newer_file(newer_name: str) -> str:
-    return f"{newer_name} is newer: the server does not append here any more; {_BENEFIT_OF_CUT}"
+    return f"{newer_name} is newer: the server no longer appends here; {_BENEFIT_OF_CUT}"
 
 
 # --- Repair of a log ---
@@ -824,7 +824,7 @@ def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], l
     def check() -> list[str]:
         left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
         if left or all(one.action == "remove" for one in plan.files):
-            return [f"{path}: is still there" for path in left]
+            return [f"{path}: still exists" for path in left]
         try:
             after, report = draft_plan(plan.target, examiner, replace(plan.policy, max_loss=None))
             return compare_with_plan(

@@ -271,7 +271,7 @@ def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
 # --- Writers for records ---
 
 
-class RecordWriter(Protocol):
+class RecordEncoder(Protocol):
     """Writer of record blocks in one output format."""
 
     def encode_block(self, block: RecordBlock) -> bytes:

@@ -509,7 +509,7 @@ def _render_unchanged(files: Iterable[FilePlan]) -> Iterator[str]:
         file_count, sizes, records = file_count + 1, sizes + file.size, records + file.kept_records
     if file_count:
         counts = format_quantity(sizes, "byte"), format_quantity(records, "complete record")
-        yield f"stay   {format_quantity(file_count, 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
+        yield f"stay   {format_quantity(file_count, 'file')}: nothing to remove, {counts[0]}, {counts[1]}"
 
 
 def _render_file_plan(file: FilePlan) -> Iterator[str]:
@@ -547,7 +547,7 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
 
 def _describe_action(file: FilePlan) -> str:
     if file.action == "none":
-        return f"nothing to cut, {format_quantity(file.size, 'byte')}"
+        return f"nothing to remove, {format_quantity(file.size, 'byte')}"
     if file.action == "remove":
         counts = (
             format_quantity(file.size, "byte"),

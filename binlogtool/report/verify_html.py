@@ -289,7 +289,7 @@ def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: An
     )
     yield "</svg>"
     if byte_map is None or not is_exact:
-        yield '<p class="scale">How much there is of each class; where it is could not be read again.</p>'
+        yield '<p class="scale">Bytes of each class. The map is missing because the file could not be read again.</p>'
     elif byte_map.cell_count < file.size:
         cells_text = f"{byte_map.cell_count:,} cells of up to {format_size(-(-file.size // byte_map.cell_count))}"
         yield f'<p class="scale">{cells_text}; each has the colour of the worst byte in it.</p>'

@@ -264,7 +264,7 @@ def _find_durable_end(scan: Scan, file: LogFile, verdict: ValidationResult | Non
 def _feed_validator(
     scan: Scan, validator: Validator | None, findings: FindingCollector, newest_time: NewestTime | None
 ) -> tuple[int | None, int | None]:
-    """Scan the file, feed the validator and collect findings; return the first and the last sequence number."""
+    """Scan the file, validate its batches and collect findings; return the first and the last sequence number."""
     first = last = None
     for segment in scan.segments():
         batch = segment.good_records if isinstance(segment, DamagedRange) else segment
@@ -275,7 +275,7 @@ def _feed_validator(
         if newest_time is not None and batch is not None and batch.records.count:
             newest_time.update(scan.format, scan.layout.context, batch)
         if validator and batch is not None:
-            findings.add(validator.feed(batch))
+            findings.add(validator.validate_batch(batch))
             if batch.records.count and not scan.format.validation.validator_reports_sequences:
                 batch_first, batch_last = _read_sequences(scan.format, scan.layout.context, batch)
                 first, last = batch_first if first is None else first, batch_last

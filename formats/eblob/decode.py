@@ -213,7 +213,7 @@ class EblobSplitPoints(EveryFrameSplitFinder):
 
     _last_records: tuple[EblobRecord, ...] = ()
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the end of all records so far, even inside a group."""
         context = self.layout.context
         remember_last_records(batch, context.last_records, context.dialect.byte_order)

@@ -88,7 +88,7 @@ class EblobValidator(msgspec.Struct):
         """The dialect of the file."""
         return self.context.dialect
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the records of one batch."""
         count = batch.frames.count
         findings = _check_reserved_bytes(batch)

@@ -77,7 +77,7 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
 class _NoRecordsValidator:
     """Validator of a file without records: all its findings come from the layout."""
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         return ()
 
     def skip_damage(self, start: int, end: int) -> None:

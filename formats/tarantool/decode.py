@@ -457,7 +457,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
 
     context: TarantoolContext
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last block of a batch, and store the space names that the batch defines."""
         spaces = to_int_list(batch.records["space_id"], 0, batch.records.count)
         if BOX_SPACE_ID in set(spaces):

@@ -463,7 +463,7 @@ class _GtidCollector:
         """Add the next page."""
         window = memoryview(page)
         frames = ColumnTable(1, {"offset": [0], "end": [len(page)]})
-        for batch in self.assembler.feed(Batch(0, window, frames, window, None, (), (), 0, 0)):
+        for batch in self.assembler.assemble(Batch(0, window, frames, window, None, (), (), 0, 0)):
             if isinstance(batch, Batch):
                 self._add_batch(batch)
 

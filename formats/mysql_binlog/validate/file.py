@@ -438,7 +438,7 @@ class BinlogValidator:
 
     # -- interface of the engine ---------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the events of one batch."""
         follow_events, state = self._follow_events, self.state
         self.end_rules.note_batch(batch)

@@ -536,7 +536,7 @@ def _compare_totals(index_facts: IndexFacts, run_facts: RunFacts) -> Iterator[st
         ("max_lsn", index_facts.max_lsn, run_facts.max_lsn),
     ):
         if listed != actual and actual is not None:
-            yield f"{name} in the index is {listed}, the rows of the run say {actual}"
+            yield f"{name} in the index is {listed}, the rows of the run have {actual}"
     for row_type, count in index_facts.stat.items():
         if count != run_facts.stat.get(row_type, 0):
             yield (
