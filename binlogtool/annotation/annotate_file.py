@@ -502,7 +502,7 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
         if self.length is not None:
             place = place or LogPosition("offset", 0)
             if place.kind != "offset":
-                raise UsageError(f"a length counts from an offset, not from {place.kind}:{place.value}")
+                raise UsageError(f"--length needs an offset in --at, not {place.kind}:{place.value}")
         return AnnotationTarget(place, self.length or 1, self.field, self.damage_only, self.context, self.selection)
 
 

@@ -65,8 +65,8 @@ _DAMAGED_SCRIPT_HINT = (
 )
 _SKIPPED_RANGE_IDS = ("damaged-range", "torn-tail", "garbage-tail")
 _UNLOGGED_HINTS = (
-    "their positions are in the tables",
-    "their positions are in the tables; --on-damage skip accepts that",
+    "the output tables list their positions",
+    "the output tables list their positions; --on-damage skip accepts the loss",
 )
 
 

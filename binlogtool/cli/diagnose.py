@@ -15,7 +15,7 @@ from binlogtool.cli.options import (
     require_paths,
     server_version_option,
 )
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 _FORMS = ("text", "json", "markdown")
 

@@ -363,7 +363,7 @@ def _run_follow(
     out: OutputDestination,
 ) -> int:
     from binlogtool.core.record_selection import FollowLoss, RecordBlock
-    from binlogtool.report.policy import select_exit_code
+    from binlogtool.report.finding_policy import select_exit_code
 
     run.progress.endless = True
     for part in follow_logs(run, paths, record_selection, follow_options, out):

@@ -700,10 +700,10 @@ def network_option() -> Option:
 MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluster whose machines all have the files."
 
 
-def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
-    """Return new options for Spark. help, default: help text and default value of --master."""
+def spark_options(help: str = MASTER_HELP) -> list[click.Parameter]:
+    """Return new options for Spark. help: help text of --master."""
     return in_group("Spark", [
-        option(["--master"], default=default, metavar="URL", is_common=True, help=help),
+        option(["--master"], metavar="URL", is_common=True, help=help),
         option(
             ["--conf"],
             multiple=True,

@@ -20,7 +20,7 @@ from binlogtool.cli.options import (
     spark_options,
 )
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination

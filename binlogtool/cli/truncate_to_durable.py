@@ -21,7 +21,7 @@ from binlogtool.cli.options import (
     require_paths,
 )
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination

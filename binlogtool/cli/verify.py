@@ -24,7 +24,6 @@ from binlogtool.cli.options import (
 )
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.report import policy
 
 if TYPE_CHECKING:
     from binlogtool.cli.run_verify import VerifyState

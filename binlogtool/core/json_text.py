@@ -162,15 +162,15 @@ def finding_to_value(item: Finding) -> dict[str, Any]:
     }
 
 
-def encode_document(value: Any, *, style: JsonStyle = STYLE, indent: int = 2) -> bytes:
+def encode_document(value: Any, *, indent: int = 2) -> bytes:
     """Encode a value as one JSON document with a line end."""
-    text = encode_json(style.to_json_value(value))
+    text = encode_json(STYLE.to_json_value(value))
     return escape_unsafe(msgspec.json.format(text, indent=indent)) + b"\n"
 
 
-def encode_line(value: Any, *, style: JsonStyle = STYLE) -> bytes:
+def encode_line(value: Any) -> bytes:
     """Encode a value as one line of JSON."""
-    return escape_unsafe(encode_json(style.to_json_value(value))) + b"\n"
+    return escape_unsafe(encode_json(STYLE.to_json_value(value))) + b"\n"
 
 
 # --- Describe partial updates of JSON columns as the functions of MySQL that made them ---

@@ -741,7 +741,7 @@ def _check_level(format_: Format, hints: Hints) -> None:
         raise UsageError(f"--level {level}: {format_.name} has {known_levels}")
     if level is not None and hints.objects and format_.reading.event_level not in (None, level):
         text = f"--level {level}: the records of {format_.name} at this level have no object and are not statements"
-        raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
+        raise UsageError(f"{text}; use --level {format_.reading.event_level}")
 
 
 def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from binlogtool.core.json_text import encode_document
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.report.policy import (
+from binlogtool.report.finding_policy import (
     FindingPolicy,
     IgnoreRule,
     baseline_to_json,

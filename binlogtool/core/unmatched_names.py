@@ -47,11 +47,11 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
             raise UsageError("; ".join(self.missing))
 
 
-class NameCensus:
+class UnmatchedNameFinder:
     """Collect the names in a log that a selection could refer to."""
 
     def __init__(self, selection: Selection, schema: str | None = None) -> None:
-        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
+        """Create an empty finder. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
         self._selection = selection
         self._schema = schema or ""
         self._count = 0
