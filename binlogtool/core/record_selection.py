@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding
 from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.findings import Finding
     from binlogtool.format_api.tables_and_changes import EventRows
 
 

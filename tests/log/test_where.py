@@ -114,9 +114,9 @@ def test_two_conditions_on_rows_speak_of_the_same_row() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("time = 'yesterday'", "time is compared with 'yesterday', which is no time"),
-        ("5 < time", "time is compared with 5, which is no time"),
-        ("time in ('2026-01-01', 'x')", "time is compared with 'x', which is no time"),
+        ("time = 'yesterday'", "time is compared with 'yesterday', which is not a time"),
+        ("5 < time", "time is compared with 5, which is not a time"),
+        ("time in ('2026-01-01', 'x')", "time is compared with 'x', which is not a time"),
         ("offset > 'end'", "offset is a number, and is compared with the text 'end'"),
         ('after.a = "x"', "a text has single quotes"),
         ("after.@1 = 4", "write a name such as @1 in backquotes"),

@@ -26,7 +26,7 @@ SALVAGE = RepairPolicy(salvage=True)
 FIX = RepairPolicy(fix_meta=True)
 FIRST, SECOND = log([block(dml(1)), block(dml(2))]), log([block(dml(3)), block(dml(4))], vclock="{1: 2}")
 ROW = len(block(dml(1)))
-IS_NEWER = "00000000000000000002.xlog is newer: the server does not append here any more"
+IS_NEWER = "00000000000000000002.xlog is newer: the server no longer appends here"
 
 
 @pytest.fixture
