@@ -315,13 +315,9 @@ def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> L
 def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
     """Return the format's reasons against the repair, and reasons for files that changed while they were read."""
     changed = [
-        f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _is_changed_while_read(f)
+        f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if f.id == "changed-while-read"
     ]
     return [*(f"{log.group.path}: {text}" for text in joint_repair.reasons), *changed]
-
-
-def _is_changed_while_read(finding: Finding) -> bool:
-    return finding.id == "changed-while-read"
 
 
 def _check_lost_records(
@@ -693,7 +689,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
         report = _add_set_findings(path, report, logs)
     plans = drafts.collect_plans(*list_fixes.values())
     pairs = zip(_select_unlisted(report, list_fixes), drafts, strict=True)
-    reasons = [text for own, draft in pairs for text in _list_refusals(own, draft, policy)]
+    reasons = [text for own, draft in pairs for text in [*draft.reasons, *collect_refusals(own, draft.plan, policy)]]
     reasons = reasons or _list_remaining_damage(path, logs, report, plans, drafts.noteworthy, examiner, policy)
     notes = tuple(dict.fromkeys(note for one in drafts.noteworthy.values() for note in one.notes))
     notes += () if os.path.isdir(path) else describe_stale_file(path, logs[0].log, plans)
@@ -715,10 +711,6 @@ def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
 def _select_unlisted(report: Report, list_fixes: Mapping[str, FilePlan]) -> Iterator[FileReport]:
     """Yield the reports of the files that a fix of the list does not rewrite as a whole."""
     return (one for one in report.files if one.path not in list_fixes)
-
-
-def _list_refusals(report: FileReport, draft: FilePlanDraft, policy: RepairPolicy) -> list[str]:
-    return [*draft.reasons, *collect_refusals(report, draft.plan, policy)]
 
 
 def _list_remaining_damage(

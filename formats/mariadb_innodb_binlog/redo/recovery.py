@@ -488,14 +488,10 @@ def check_against_redo_log(files: Sequence[IbbLogFile]) -> Iterator[SetFinding]:
     name = os.path.basename(files[0].context.hints.redo or "ib_logfile0")
     log = RedoLog(redo.read, redo.size)
     summary = summarize_redo_log(log)
-    yield from (SetFinding(name, _prefix_redo_finding(found)) for found in summary.findings)
+    yield from (SetFinding(name, replace(found, message=f"redo log: {found.message}")) for found in summary.findings)
     if summary.end_lsn is None or not summary.is_acceptable or log.is_encrypted:
         return
     yield from _RecoveryCheck(log, summary, files, name).iter_findings()
-
-
-def _prefix_redo_finding(problem: Finding) -> Finding:
-    return replace(problem, message=f"redo log: {problem.message}")
 
 
 class _RecoveryCheck:
