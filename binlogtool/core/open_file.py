@@ -311,7 +311,7 @@ def open_source(path: str) -> Source:
 # --- Standard input that is read several times ---
 
 spooled_input: ContextVar[int | None] = ContextVar("spooled_input", default=None)
-"""Descriptor of the temporary file that holds standard input (`core.spooled_input`)."""
+"""Descriptor of the temporary file that holds standard input (`spool_standard_input`)."""
 
 
 def is_stream_path(path: str) -> bool:
