@@ -151,9 +151,9 @@ def spool_standard_input() -> AbstractContextManager[None]:
     Raises:
         InputOutputError: standard input cannot be read, or the temporary file cannot be written.
     """
-    from binlogtool.core import spooled_input
+    from binlogtool.core.open_file import spool_standard_input as spool
 
-    return spooled_input.spool_standard_input()
+    return spool()
 
 
 def verify(
@@ -257,7 +257,7 @@ def replay(
     if master is None and session is None:
         return replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
     if on_decision is not None:
-        raise UsageError("single decisions are made known in the process, not on Spark")
+        raise UsageError("single decisions cannot be reported from Spark; leave out master and session")
     from binlogtool.export.spark_master import describe_work
     from binlogtool.spark.fleet import SparkJobRunner, replay_on_spark
 
@@ -389,7 +389,7 @@ def convert(
     if append:
         return convert_module.append(_to_path_list(paths), to, output, final=final, **options)
     if final:
-        raise UsageError("--final is for --append")
+        raise UsageError("--final needs --append")
     return convert_module.convert(_to_path_list(paths), to, output, open_spark_runner=_open_spark_runner, **options)
 
 

@@ -15,7 +15,7 @@ class StatusExplanation(NamedTuple):
 
 STATUSES = {
     "0": StatusExplanation(
-        "Done; nothing at or above --fail-on.",
+        "Done; no finding at or above --fail-on.",
         "The work was completed; a repair was written and verified clean. A reading command whose output is "
         "closed early "
         "(| head) ends with this status, too, unless it had found something by then.",
@@ -50,7 +50,7 @@ STATUSES = {
         "A write that could do harm: the log is in use, is a link or changed while it was read, complete records would "
         "be lost, a plan or an undo file no longer matches, there is no terminal for the prompt, or an "
         "output exists already.",
-        "Nothing was changed. The line on standard error names the rule; do what it says, not around it.",
+        "Nothing was changed. The line on standard error names the rule; follow it, do not work around it.",
     ),
     "6": StatusExplanation(
         "Incomplete: a limit (memory, time, record size) ended the work early.",

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from construct import Construct
@@ -28,14 +28,16 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.findings import Finding
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
 from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.format_api.format import Hints
 
 # --- Selection of the parts of a file that an annotated dump shows ---
 
@@ -500,7 +502,7 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
         if self.length is not None:
             place = place or LogPosition("offset", 0)
             if place.kind != "offset":
-                raise UsageError(f"a length counts from an offset, not from {place.kind}:{place.value}")
+                raise UsageError(f"--length needs an offset in --at, not {place.kind}:{place.value}")
         return AnnotationTarget(place, self.length or 1, self.field, self.damage_only, self.context, self.selection)
 
 

@@ -20,13 +20,12 @@ from contextlib import ExitStack, closing
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.annotation.annotate_file import AnnotationTarget, AnnotationWalker, make_walker
 from binlogtool.core.open_file import LogFile, Source, open_source, read_range
-from binlogtool.core.open_log import LogReader
 from binlogtool.core.scan import DamagedRange
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding
@@ -34,6 +33,9 @@ from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
+
+if TYPE_CHECKING:
+    from binlogtool.core.open_log import LogReader
 
 # --- Units of a log file for comparison, in order ---
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -19,7 +19,6 @@ from binlogtool import limits
 from binlogtool.cli import settings
 from binlogtool.cli.command_table import COMMAND_GROUPS, COMMANDS
 from binlogtool.cli.help_page import MAX_WIDTH, render_command_help, render_group_help
-from binlogtool.cli.option_structs import collect_options
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_destination import OutputDestination, refuse_collisions
 from binlogtool.cli.settings import GlobalSettings, merge_global_values
@@ -30,13 +29,29 @@ from binlogtool.terminal.progress import ProgressDisplay
 if TYPE_CHECKING:
     from binlogtool.verification.verify_report import PathFailure
 
-
 # --- Click classes of the commands ---
 
 CONFIG_META_KEY = "binlogtool.config"
 """Key in the context's `meta` for the path of the configuration file that was read."""
 ARGUMENTS_META_KEY = "binlogtool.arguments"
 """Key in the context's `meta` for all words of the command line."""
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def collect_options(struct: type[S], values: Mapping[str, Any]) -> S:
+    """Build an options struct from click's flat values; a field that is itself an options struct gets the same values.
+
+    The field of an option that the command lacks keeps its default.
+    """
+    chosen: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            chosen[field.name] = collect_options(field.type, values)
+        elif field.name in values:
+            chosen[field.name] = values[field.name]
+    return struct(**chosen)
 
 
 class _CommandWithHelp(click.Command):
@@ -63,7 +78,7 @@ class _CommandWithHelp(click.Command):
     def _get_help_options(self) -> tuple[click.Option, ...]:
         if not self._help_options:
             self._help_options = (
-                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the options that people use."),
+                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the usual options."),
                 _flag_with_callback(["--help"], _print_full_help, "Show all options, examples and exit statuses."),
             )
         return self._help_options
@@ -120,7 +135,7 @@ class Command(_CommandWithHelp):
 
     Args:
         options_type: a struct of the command's own options; the function is then `function(run, options)`, see
-            `option_structs.collect_options`.
+            `collect_options`.
         help: at most six lines: what the command does and what it never does.
         notes: further paragraphs, for the manual page.
         examples: (sentence, command line) pairs for the manual page and the help.
@@ -339,7 +354,9 @@ class CommandRun:
         if name not in (None, "-"):
             return f"{name} was not written"
         return (
-            "what was printed is partial" if self._out is not None and self._out.has_written else "nothing was printed"
+            "the printed output is partial"
+            if self._out is not None and self._out.has_written
+            else "nothing was printed"
         )
 
     def list_formats(self) -> int:

@@ -18,6 +18,7 @@ from binlogtool.cli.options import (
     SIZE,
     HintOptions,
     SelectionOptions,
+    SqlScriptOptions,
     build_master,
     envelope_options,
     hint_options,
@@ -64,8 +65,8 @@ _DAMAGED_SCRIPT_HINT = (
 )
 _SKIPPED_RANGE_IDS = ("damaged-range", "torn-tail", "garbage-tail")
 _UNLOGGED_HINTS = (
-    "their positions are in the tables",
-    "their positions are in the tables; --on-damage skip accepts that",
+    "the output tables list their positions",
+    "the output tables list their positions; --on-damage skip accepts the loss",
 )
 
 
@@ -81,17 +82,6 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     decimals: str
     times: str
     unsigned_bigint: str
-
-
-class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of `script_options`."""
-
-    rows: str
-    comments: bool
-    with_gtids: bool | None
-    stop_before: str | None
-    rewrite: tuple[str, ...]
-    load_files: str | None
 
 
 class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +103,7 @@ class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     final: bool
     manifest: str | None
     messages: MessageOptions
-    script: ScriptOptions
+    script: SqlScriptOptions
     selection: SelectionOptions
     hints: HintOptions
 

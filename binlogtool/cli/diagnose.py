@@ -15,7 +15,7 @@ from binlogtool.cli.options import (
     require_paths,
     server_version_option,
 )
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 _FORMS = ("text", "json", "markdown")
 
@@ -72,7 +72,7 @@ command = Command(
         option(
             ["--live"],
             is_flag=True,
-            help="A server is writing the files, also where this host does not show it: report only what lasts.",
+            help="A server is writing the files, even if this host cannot see it: report only damage that lasts.",
         ),
         *hint_options(),
         redo_option(),

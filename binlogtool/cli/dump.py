@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from msgspec.structs import replace
 
+import binlogtool
 from binlogtool import limits
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
@@ -28,19 +29,20 @@ from binlogtool.cli.options import (
     selection_options,
     where_option,
 )
-from binlogtool.errors import LimitError, RefusedError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
 from binlogtool.findings import ENCRYPTED, STATEMENT_LEFT_OUT, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
-    from binlogtool.cli.dump_follow import FollowOptions
     from binlogtool.cli.output_destination import OutputDestination
     from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, Selection, SqlFragment
-    from binlogtool.report.dump import EncodedLines, RecordWriter
+    from binlogtool.report.dump import EncodedLines, RecordEncoder
 
-
-if TYPE_CHECKING:
     DumpPart = RecordBlock | EncodedLines | SqlFragment | ScriptText | FileFinding
+    from binlogtool.cli.command import CommandRun
+    from binlogtool.core.record_selection import FileFinding, FollowLoss, RecordBlock
+
+    FollowPart = RecordBlock | FileFinding | FollowLoss
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql")
 _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
@@ -84,8 +86,6 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
         writer = _create_writer(run, form, options, out)
         if options.follow:
-            from binlogtool.cli.dump_follow import FollowOptions
-
             if record_selection.limit is not None:
                 record_selection = replace(record_selection, limit=None, tail=record_selection.limit)
             return _run_follow(
@@ -283,7 +283,7 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
         run.status = max(run.status, 6)
 
 
-def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordWriter:
+def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordEncoder:
     """Return the writer of an output format (`form`)."""
     from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
@@ -311,7 +311,7 @@ def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: Output
             from binlogtool.terminal.tables import ScreenTableWriter
 
             return ScreenTableWriter(style, columns=_select_columns(fields, options.with_offsets), ascii_only=out.ascii)
-    from binlogtool.report.dump_text import TextOptions, TextWriter
+    from binlogtool.report.dump import TextOptions, TextWriter
     from binlogtool.terminal.escape import make_painter
 
     everything = run.settings.verbosity > 0
@@ -359,12 +359,11 @@ def _run_follow(
     paths: tuple[str, ...],
     record_selection: Selection,
     follow_options: FollowOptions,
-    writer: RecordWriter,
+    writer: RecordEncoder,
     out: OutputDestination,
 ) -> int:
-    from binlogtool.cli.dump_follow import follow_logs
     from binlogtool.core.record_selection import FollowLoss, RecordBlock
-    from binlogtool.report.policy import select_exit_code
+    from binlogtool.report.finding_policy import select_exit_code
 
     run.progress.endless = True
     for part in follow_logs(run, paths, record_selection, follow_options, out):
@@ -468,3 +467,68 @@ command = Command(
         ("watch a log grow, from its last 20 records", "binlogtool dump -n 20 -F /var/lib/tarantool"),
     ),
 )
+
+
+# --- `dump --follow`: check for new records until `--timeout`, a signal, or the reader closes the pipe ---
+
+
+class FollowOptions(msgspec.Struct, frozen=True):
+    """Options of a followed dump. poll: seconds between checks."""
+
+    decode: str
+    raw: bool
+    poll: float
+    hints: binlogtool.Hints | None
+
+
+def follow_logs(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions, out: OutputDestination
+) -> Iterator[FollowPart]:
+    """Yield new records, damage and lost files, until `--timeout` or forever.
+
+    Raises:
+        BrokenPipeError: the reader closed the pipe.
+        LimitError: the time limit was reached in the middle of a file.
+    """
+    settings, is_reported, is_first = run.settings, False, True
+    deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+    with binlogtool.follow(
+        paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
+        hints=options.hints, decode=options.decode,
+        raw=options.raw,
+    ) as follower:  # fmt: skip
+        while not _is_over(deadline):
+            for part in follower.look():
+                yield part
+                if _is_over(deadline):
+                    run.status = 6
+                    raise LimitError("the time limit was reached (--timeout) before all data was read")
+            if follower.unknown_column is not None and not is_reported and not run.progress.records:
+                run.say(f"{follower.unknown_column} (so far; a later table may have it)")
+                is_reported = True
+            if is_first and not run.progress.records:
+                for text in _find_unmatched_names(run, paths, selection, options):
+                    run.say(f"{text} (so far; it may appear later)")
+            is_first = False
+            out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
+
+
+def _find_unmatched_names(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
+) -> tuple[str, ...]:
+    """Return a message for each name in the selection that the files do not contain yet."""
+    settings = run.settings
+    try:
+        with binlogtool.open(
+            paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=options.hints
+        ) as log:
+            if log.is_stream:
+                return ()
+            unmatched = log.find_unmatched(selection, 0)
+    except BinlogtoolError:
+        return ()
+    return (*unmatched.missing, *unmatched.absent)
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

@@ -138,7 +138,7 @@ command = Command(
             "bin.000007",
         ),
         (
-            "look at the script before it goes anywhere",
+            "review the script before you run it",
             "binlogtool flashback --rows statements --start-datetime -1h --object shop.orders bin.000007 | less",
         ),
     ),

@@ -24,11 +24,11 @@ from binlogtool.cli.options import (
     selection_options,
     without_options,
 )
-from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 
 if TYPE_CHECKING:
     from binlogtool import LogComparison
+    from binlogtool.cli.output_destination import OutputDestination
     from binlogtool.schema.annotation import AnnotatedPiece
     from binlogtool.terminal.hexdump import HexdumpOptions
 
@@ -296,7 +296,7 @@ def _write_svg(
 ) -> int:
     from os.path import basename
 
-    from binlogtool.terminal.svg_hexdump import render_picture
+    from binlogtool.terminal.hexdump import render_picture
 
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     picture = render_picture(_with_progress(run, pieces, findings, size), basename(paths[0]), depth)

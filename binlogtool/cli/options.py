@@ -323,7 +323,8 @@ def _parse_limit(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if name not in LIMIT_NAMES or not equals:
         raise UsageError(
-            f"{shorten(text)!r} is no limit: use record=SIZE, inflate=SIZE or depth=N{suggest_names(name, LIMIT_NAMES)}"
+            f"{shorten(text)!r} is not a limit; use record=SIZE, inflate=SIZE or depth=N"
+            f"{suggest_names(name, LIMIT_NAMES)}"
         )
     if name != "depth":
         return f"max_{name}", parse_size(value)
@@ -699,10 +700,10 @@ def network_option() -> Option:
 MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluster whose machines all have the files."
 
 
-def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
-    """Return new options for Spark. help, default: help text and default value of --master."""
+def spark_options(help: str = MASTER_HELP) -> list[click.Parameter]:
+    """Return new options for Spark. help: help text of --master."""
     return in_group("Spark", [
-        option(["--master"], default=default, metavar="URL", is_common=True, help=help),
+        option(["--master"], metavar="URL", is_common=True, help=help),
         option(
             ["--conf"],
             multiple=True,

@@ -16,14 +16,15 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from binlogtool.cli.options import PATH
-from binlogtool.cli.settings import GlobalSettings
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.publish_file import rename_without_replacing
-from binlogtool.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
+
+    from binlogtool.cli.settings import GlobalSettings
+    from binlogtool.terminal.progress import ProgressDisplay
 
 
 # --- Protection of inputs and other outputs ---

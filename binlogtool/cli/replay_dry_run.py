@@ -20,7 +20,7 @@ from binlogtool.cli.options import (
     spark_options,
 )
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FORMS = ("text", "json", "jsonl")
 
 
-class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayDryRunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the command."""
 
     paths: tuple[str, ...]
@@ -47,7 +47,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     hints: HintOptions
 
 
-def _run_replay(run: CommandRun, options: ReplayOptions) -> int:
+def _run_replay(run: CommandRun, options: ReplayDryRunOptions) -> int:
     paths, compare, explain = options.paths, options.compare, options.explain
     require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
@@ -89,7 +89,7 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
 class _ReplayCaller:
     """Caller of the library's replay with the options of the command line."""
 
-    def __init__(self, run: CommandRun, options: ReplayOptions, next_command_options: GivenReadOptions) -> None:
+    def __init__(self, run: CommandRun, options: ReplayDryRunOptions, next_command_options: GivenReadOptions) -> None:
         settings = run.settings
         self.run, self.next_command_options = run, next_command_options
         self._replay_options: dict[str, Any] = {
@@ -210,7 +210,7 @@ def _parse_record(text: str) -> tuple[str | None, int]:
 command = Command(
     "replay-dry-run",
     callback=_run_replay,
-    options_type=ReplayOptions,
+    options_type=ReplayDryRunOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),

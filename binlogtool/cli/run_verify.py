@@ -1,26 +1,38 @@
-"""Verify paths in this process, in other processes or on Spark, with a time limit and a state file of earlier runs."""
+"""Verify paths in this process, in other processes or on Spark, with a time limit and a state file of earlier runs.
+
+The state file has one JSON line per path and run; lines are only ever appended.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import click
 import msgspec
 from msgspec.structs import replace
 
 import binlogtool
+from binlogtool import __version__, formats
 from binlogtool import limits as limits_module
-from binlogtool.cli.command import CommandRun
-from binlogtool.limits import Limits
-from binlogtool.verification.verify_report import PathFailure, Report, merge_reports
+from binlogtool.cli.options import PATH
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import make_finding
+from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport, merge_reports
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
-    from binlogtool.cli.verify_state import VerifyState
+    from binlogtool.cli.command import CommandRun
+    from binlogtool.limits import Limits
 
 
 class VerifyOptions(msgspec.Struct, frozen=True):
@@ -236,3 +248,294 @@ def report_from_dict(value: dict[str, Any]) -> Report:
         bool(value["incomplete"]),
         tuple(skipped_files_from_json(one) for one in value.get("left", ())),
     )
+
+
+# --- `verify --state`: results of earlier runs, one JSON line per path and run; lines are only ever appended ---
+
+_LINE_PREFIX = b'{"schema": "binlogtool/state/1"'
+_DEPTHS = ("frame", "checksum", "payload", "set")
+_CHUNK_BYTES = 1 << 20
+_MAX_DEPTH = 4
+"""Number of directory levels below a path that are searched, as in the search for logs."""
+
+RESULT_NEUTRAL_OPTIONS = frozenset(
+    {
+        "paths", "depth", "fail_on", "severity", "ignore", "baseline", "write_baseline", "report", "state",
+        "max_duration", "master", "conf", "output_format", "output", "overwrite", "color", "pager",
+        "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug", "version",
+    }
+)  # fmt: skip
+"""Options of verify that do not affect a stored result: those about output, and about how the work is divided. The
+depth is compared separately; a result that a time limit ended is never stored."""
+SECRET_OPTIONS = frozenset({"keyfile_secret"})
+"""Options that name a secret file: only its size, time and inode are part of the fingerprint."""
+
+
+class _FilePrefix(msgspec.Struct, frozen=True):
+    """Durable part of a file when it was verified. steady: its hash without the bytes that a server rewrites."""
+
+    path: str
+    end: int
+    steady: str | None = None
+
+
+class _StateLine(msgspec.Struct, frozen=True):
+    """One line of the state file."""
+
+    schema: Literal["binlogtool/state/1"]
+    path: str
+    depth: Literal["frame", "checksum", "payload", "set"]
+    options: Any
+    stamp: dict[str, list[int]] | None
+    prefixes: list[_FilePrefix]
+    report: dict[str, Any]
+
+
+def fingerprint_options(params: Iterable[click.Parameter], values: Mapping[str, Any]) -> str:
+    """Return a digest of everything on the command line that affects results, with the contents of named files.
+
+    Raises:
+        InputOutputError: a file cannot be read.
+    """
+    parts: list[Any] = [__version__]
+    for param in sorted(params, key=lambda one: one.name or ""):
+        name, value = param.name or "", values.get(param.name or "")
+        if name in RESULT_NEUTRAL_OPTIONS:
+            continue
+        if param.type is PATH and value is not None:
+            value = _file_stamp(value) if name in SECRET_OPTIONS else _hash_file(value)
+        parts.append([name, value])
+    return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+class VerifyState:
+    """The last stored result of each path."""
+
+    def __init__(self, path: Path, entries: dict[str, _StateLine], options: str) -> None:
+        self._path = path
+        self._entries = entries
+        self._options = options
+        self._stamps = dict[str, dict[str, list[int]] | None]()
+        """Stamps of the files, taken before they were verified in this run."""
+
+    @classmethod
+    def load(cls, path: str, options: str) -> VerifyState:
+        """Read the state in a file, or start an empty one. options: fingerprint of this command line.
+
+        Raises:
+            InputOutputError: the file cannot be read.
+            UsageError: the file is of another kind, or was modified.
+        """
+        file, entries = Path(path), dict[str, _StateLine]()
+        try:
+            lines = file.read_bytes().split(b"\n") if file.exists() else []
+        except OSError as error:
+            raise InputOutputError(f"{path}: {error.strerror}") from None
+        for number, line in enumerate(lines):
+            if not line:
+                continue
+            is_last = number == len(lines) - 1
+            try:
+                entry = _parse_line(line)
+            except ValueError as error:
+                if is_last and _is_torn(line):
+                    continue
+                text = f"line {number + 1} was not written by --state ({error}); nothing was changed"
+                raise UsageError(f"{path}: {text}") from None
+            entries[entry.path] = entry
+        return cls(file, entries, options)
+
+    def find_unchanged(self, call: VerifyJob) -> Report | None:
+        """Return the earlier report if its depth suffices and neither files nor options have changed since; else None.
+
+        Raises:
+            UsageError: the stored result is not a report.
+        """
+        key = _path_key(call.path)
+        entry, stamp = self._entries.get(key), _stamp_files(call.path)
+        self._stamps[key] = stamp
+        if entry is None or stamp is None or entry.stamp != stamp:
+            return None
+        if _DEPTHS.index(entry.depth) < _DEPTHS.index(call.depth) or entry.options != self._options:
+            return None
+        try:
+            return _check_report(report_from_dict(entry.report))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            text = f"the stored result of {call.path} is not a report ({type(error).__name__}: {error})"
+            raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
+
+    def add_result(self, call: VerifyJob, report: Report) -> Report:
+        """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
+        entry = self._entries.get(_path_key(call.path))
+        old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
+        changed = [_check_prefix(f, old_prefixes.get(f.path)) for f in report.files]
+        result = replace(report, files=tuple(changed))
+        if not report.incomplete and not report.failures and call.path != "-":
+            self._append_line(call, result)
+        return result
+
+    def _append_line(self, call: VerifyJob, report: Report) -> None:
+        prefixes = [_build_prefix(file) for file in report.files]
+        entry = _StateLine(
+            "binlogtool/state/1",
+            _path_key(call.path),
+            call.depth,  # type: ignore[arg-type]
+            self._options,
+            self._stamps.get(_path_key(call.path)),
+            prefixes,
+            report_to_dict(report),
+        )
+        line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
+        try:
+            with self._path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                _end_torn_line(file.fileno())
+                file.write(line.encode("ascii") + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputOutputError(f"{self._path}: {error.strerror}") from None
+        self._entries[entry.path] = entry
+
+
+def _parse_line(line: bytes) -> _StateLine:
+    """Parse one line of the state file.
+
+    Raises:
+        ValueError: the line was not written by --state.
+    """
+    try:
+        return msgspec.convert(json.loads(line), _StateLine, strict=True)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except (TypeError, KeyError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Return True if an unterminated last line is the beginning of a line that --state writes."""
+    return line.startswith(_LINE_PREFIX) or _LINE_PREFIX.startswith(line)
+
+
+def _end_torn_line(fd: int) -> None:
+    """Remove an unterminated last line that is incomplete; terminate one that is complete."""
+    size = os.fstat(fd).st_size
+    offset, tail = size, b""
+    while offset and b"\n" not in tail:
+        start = max(0, offset - _CHUNK_BYTES)
+        tail, offset = os.pread(fd, offset - start, start) + tail, start
+    torn = tail.rpartition(b"\n")[2]
+    if not torn:
+        return
+    try:
+        _parse_line(torn)
+    except ValueError:
+        os.ftruncate(fd, size - len(torn))
+    else:
+        os.write(fd, b"\n")
+
+
+def _check_report(report: Report) -> Report:
+    """Return the report after checking that its members have the types that every output relies on.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError, RecursionError: a member has a wrong type.
+    """
+    from binlogtool.report.verify_and_plan_text import encode_verify_report, render_verify_text
+
+    parts: tuple[FileReport | SetReport, ...] = (*report.files, *report.sets)
+    for part in parts:
+        msgspec.convert(msgspec.to_builtins(replace(part, findings=())), type(part), strict=True)
+        for finding_ in part.findings:
+            msgspec.convert({**msgspec.structs.asdict(finding_), "severity": 0}, type(finding_), strict=True)
+    for failure in report.failures:
+        msgspec.convert(msgspec.structs.asdict(failure), type(failure), strict=True)
+    for _ in render_verify_text(report, list_names=True):
+        pass
+    for _ in encode_verify_report(report, __version__):
+        pass
+    return report
+
+
+def _path_key(path: str) -> str:
+    return str(Path(path).absolute())
+
+
+def _stamp_files(path: str) -> dict[str, list[int]] | None:
+    """Return size, modification time and inode of the file, or of every file in and below the directory."""
+    root = Path(path)
+    try:
+        if not root.is_dir():
+            return {root.name: _stat_numbers(root.stat())}
+        stamps = dict[str, list[int]]()
+        for folder, folders, names in os.walk(root):
+            if len(Path(folder).relative_to(root).parts) >= _MAX_DEPTH:
+                folders.clear()
+            for name in names:
+                status = os.stat(os.path.join(folder, name))
+                if stat.S_ISREG(status.st_mode):
+                    stamps[os.path.relpath(os.path.join(folder, name), root)] = _stat_numbers(status)
+    except (OSError, ValueError):
+        return None
+    return stamps
+
+
+def _stat_numbers(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _file_stamp(path: str) -> list[int] | None:
+    try:
+        return _stat_numbers(os.stat(path))
+    except OSError:
+        return None
+
+
+def _hash_file(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputOutputError(f"{path}: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def _build_prefix(file: FileReport) -> _FilePrefix:
+    end = file.durable_end or 0
+    return _FilePrefix(file.path, end, _hash_steady_bytes(file, end))
+
+
+def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:
+    """Return the report, with a finding if the part that was durable in the last run has changed."""
+    if old_prefix is None or old_prefix.steady is None or _hash_steady_bytes(file, old_prefix.end) == old_prefix.steady:
+        return file
+    end = old_prefix.end
+    text = (
+        f"the first {end:,} bytes differ from those of the last run" if file.size >= end else "the file became shorter"
+    )
+    changed = make_finding("changed-while-read", 0, min(end, file.size), text, size_before=end, size_after=file.size)
+    return replace(file, findings=(changed, *file.findings))
+
+
+def _hash_steady_bytes(file: FileReport, end: int) -> str | None:
+    """Return the hash of the first `end` bytes without those that a server rewrites when it closes the file.
+
+    None if the file is shorter.
+    """
+    first, last = (
+        formats.load_format(file.format).files.mutable_header if file.format in formats.list_names() else (0, 0)
+    )
+    digest, remaining = hashlib.sha256(), end
+    try:
+        with open(file.path, "rb") as data:
+            head = data.read(min(last, end))
+            digest.update(head[:first] + head[last:])
+            remaining -= len(head)
+            while remaining > 0 and (chunk := data.read(min(remaining, _CHUNK_BYTES))):
+                digest.update(chunk)
+                remaining -= len(chunk)
+    except (OSError, ValueError):
+        return None
+    return digest.hexdigest() if remaining == 0 else None

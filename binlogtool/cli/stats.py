@@ -27,8 +27,7 @@ from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import RecordBlock
-    from binlogtool.report.stats import LogStats
-    from binlogtool.report.transaction_stats import TransactionStats
+    from binlogtool.report.stats import LogStats, TransactionStats
 
 
 class StatsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,14 +65,14 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
 
 def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
     """Print the largest and longest transactions."""
-    from binlogtool.report import transaction_stats
+    from binlogtool.report import stats
 
     if options.chart is not None or options.bucket != "auto":
         raise UsageError("--by transaction has no time steps: it cannot be combined with --chart or --bucket")
     encoders = {
-        "text": transaction_stats.encode_transactions_text,
-        "json": transaction_stats.encode_transactions_json,
-        "csv": transaction_stats.encode_transactions_csv,
+        "text": stats.encode_transactions_text,
+        "json": stats.encode_transactions_json,
+        "csv": stats.encode_transactions_csv,
     }
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_transactions(run, options)
@@ -124,7 +123,7 @@ class _RowSums:
     """Counter of changed rows by group."""
 
     def __init__(self, by: str) -> None:
-        from binlogtool.report.transaction_stats import RowCounter
+        from binlogtool.report.stats import RowCounter
 
         self._by, self._counter = by, RowCounter()
         self.rows: dict[str | None, tuple[int, int, int]] = {}
@@ -140,7 +139,7 @@ class _RowSums:
 
 
 def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:
-    from binlogtool.report.transaction_stats import TransactionCounter
+    from binlogtool.report.stats import TransactionCounter
 
     counter = TransactionCounter(options.top or _DEFAULT_TOP)
     for block in _read_blocks(run, options, reads_rows=True):

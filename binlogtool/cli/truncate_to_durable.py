@@ -21,7 +21,7 @@ from binlogtool.cli.options import (
     require_paths,
 )
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.report.policy import select_exit_code
+from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
@@ -308,13 +308,13 @@ command = Command(
             ["--max-loss"],
             type=SIZE,
             metavar="SIZE",
-            help=("Refuse to remove more bytes (default: no limit for torn bytes)."),
+            help=("Refuse a plan that removes more bytes than this (default: no limit for torn bytes)."),
         ),
         option(
             ["--max-loss-records"],
             type=click.IntRange(0),
             metavar="N",
-            help="Refuse to remove more complete records, including those of an unfinished transaction.",
+            help="Refuse a plan that removes more complete records, also of an unfinished transaction, than this.",
         ),
         option(
             ["--allow-discard-valid"],

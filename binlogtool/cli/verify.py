@@ -24,12 +24,20 @@ from binlogtool.cli.options import (
 )
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.report import policy
-from binlogtool.verification.verify_report import Report
+from binlogtool.report.finding_policy import (
+    FindingPolicy,
+    IgnoreRule,
+    baseline_to_json,
+    check_age,
+    compute_exit_code,
+    parse_baseline,
+    parse_severity,
+)
 
 if TYPE_CHECKING:
-    from binlogtool.cli.verify_state import VerifyState
+    from binlogtool.cli.run_verify import VerifyState
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
+    from binlogtool.verification.verify_report import Report
 
 
 _FORMS = ("text", "json")
@@ -56,16 +64,16 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     conf: tuple[str, ...]
     hints: HintOptions
 
-    def read_policy(self) -> policy.FindingPolicy:
+    def read_policy(self) -> FindingPolicy:
         """Return the options about severities and ignored findings as a policy.
 
         Raises:
             InputOutputError, UsageError: the baseline cannot be read; a value is invalid.
         """
-        return policy.FindingPolicy(
-            dict(policy.parse_severity(text) for text in self.severity),
-            [policy.IgnoreRule.parse(text) for text in self.ignore],
-            policy.parse_baseline(_read_file(self.baseline)) if self.baseline else frozenset(),
+        return FindingPolicy(
+            dict(parse_severity(text) for text in self.severity),
+            [IgnoreRule.parse(text) for text in self.ignore],
+            parse_baseline(_read_file(self.baseline)) if self.baseline else frozenset(),
         )
 
 
@@ -96,10 +104,10 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     if options.max_age is not None:
         from datetime import UTC, datetime
 
-        collected = policy.check_age(collected, options.max_age, datetime.now(UTC))
+        collected = check_age(collected, options.max_age, datetime.now(UTC))
     result = finding_policy.apply(collected)
     level = _LEVELS[options.fail_on]
-    run.status = policy.compute_exit_code(result, level)
+    run.status = compute_exit_code(result, level)
     inputs = (*options.paths, *(f.path for f in result.files))
     for kind, target in reports:
         if kind == "github":
@@ -112,7 +120,7 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     if options.write_baseline:
         from binlogtool.core.json_text import encode_document
 
-        run.save_file(options.write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
+        run.save_file(options.write_baseline, encode_document(baseline_to_json(result)), inputs=inputs)
     next_command_options = options.hints.to_read_options(settings.format)
     _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
     return run.status
@@ -122,7 +130,7 @@ def _load_state(run: CommandRun, path: str) -> VerifyState:
     """Load the results of earlier runs that had the same options."""
     from msgspec.structs import asdict
 
-    from binlogtool.cli.verify_state import VerifyState, fingerprint_options
+    from binlogtool.cli.run_verify import VerifyState, fingerprint_options
 
     context = click.get_current_context()
     values = {**context.params, **asdict(run.settings)}
@@ -266,7 +274,7 @@ command = Command(
             ["--max-age"],
             type=DURATION,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped.",
+            help="Report a log whose newest record is older than this (26h): the backup stopped copying.",
         ),
         option(
             ["--live"],

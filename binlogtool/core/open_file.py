@@ -11,9 +11,12 @@ import importlib
 import io
 import os
 import re
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
@@ -37,7 +40,7 @@ from binlogtool.format_api.format import (
     make_correcting_layout,
 )
 from binlogtool.format_api.layout import BufferDecryptor, LogFileLayout, RangeReader
-from binlogtool.limits import KIB, LONG_VALUE_BYTES, Limits
+from binlogtool.limits import KIB, LONG_VALUE_BYTES, MIB, Limits
 
 # --- Bounded, read-only access to bytes ---
 
@@ -308,7 +311,7 @@ def open_source(path: str) -> Source:
 # --- Standard input that is read several times ---
 
 spooled_input: ContextVar[int | None] = ContextVar("spooled_input", default=None)
-"""Descriptor of the temporary file that holds standard input (`core.spooled_input`)."""
+"""Descriptor of the temporary file that holds standard input (`spool_standard_input`)."""
 
 
 def is_stream_path(path: str) -> bool:
@@ -738,7 +741,7 @@ def _check_level(format_: Format, hints: Hints) -> None:
         raise UsageError(f"--level {level}: {format_.name} has {known_levels}")
     if level is not None and hints.objects and format_.reading.event_level not in (None, level):
         text = f"--level {level}: the records of {format_.name} at this level have no object and are not statements"
-        raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
+        raise UsageError(f"{text}; use --level {format_.reading.event_level}")
 
 
 def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
@@ -803,3 +806,27 @@ def hash_file_identity(file: LogFile, offset: int) -> str:
     del head[first:last]
     start = max(last, offset - _TAIL_SIZE)
     return blake2b(bytes(head) + read_range(source, start, max(0, offset - start)), digest_size=8).hexdigest()
+
+
+# --- Keep standard input in a temporary file, for commands that read a log several times ---
+
+
+@contextmanager
+def spool_standard_input() -> Iterator[None]:
+    """Copy standard input to an unnamed temporary file; in this context, `-` can be opened as often as needed.
+
+    Raises:
+        InputOutputError: standard input cannot be read, or the temporary file cannot be written.
+    """
+    with tempfile.TemporaryFile(prefix="binlogtool-stdin-") as file:
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, file, MIB)
+            file.flush()
+        except OSError as error:
+            text = f"standard input: cannot be stored in {tempfile.gettempdir()}: {error.strerror}"
+            raise InputOutputError(f"{text}; name another directory with TMPDIR, or save the log to a file") from error
+        token = spooled_input.set(file.fileno())
+        try:
+            yield
+        finally:
+            spooled_input.reset(token)

@@ -18,7 +18,6 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import progress
-from binlogtool.core.name_census import NameCensus, UnmatchedNames
 from binlogtool.core.open_file import (
     HEAD_BYTES,
     LogFile,
@@ -62,6 +61,7 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
@@ -171,7 +171,7 @@ class ResumePointFinder(msgspec.Struct):
                 if not self.skips_damage or not segment.is_followed:
                     return
                 split_finder.skip_damage()
-            elif (split_point := split_finder.feed(segment, scan.backend.compile_kernel)) is not None:
+            elif (split_point := split_finder.find_split_point(segment, scan.backend.compile_kernel)) is not None:
                 yield _make_resume_point(segment, split_point, split_finder)
 
 
@@ -204,7 +204,7 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
             if segment.tail == "damaged":
                 split_finder.skip_damage()
         else:
-            split_finder.feed(segment, full_scan.backend.compile_kernel)
+            split_finder.find_split_point(segment, full_scan.backend.compile_kernel)
     return split_finder.export_state_for_next_file()
 
 
@@ -438,7 +438,7 @@ class LogReader(LogFiles):
 
     _column_tracker: ColumnTracker | None = None
     """Tracker of the condition's columns while a stream is read; None = not needed."""
-    _name_census: NameCensus | None = None
+    _name_finder: UnmatchedNameFinder | None = None
     """Census of the names in a stream while it is read; None = not needed."""
     _last_filter: RecordFilter | None = None
     """The filter of the last pass."""
@@ -553,7 +553,7 @@ class LogReader(LogFiles):
         for item in self._run_pass(selection, options, part):
             yield item
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
-                gap_text = f"not here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
+                gap_text = f"left out here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
@@ -605,25 +605,25 @@ class LogReader(LogFiles):
 
     def track_names(self, selection: Selection) -> None:
         """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
-        census = NameCensus(selection, self._hints.schema)
-        self._name_census = census if self.is_stream and census.is_needed else None
+        finder = UnmatchedNameFinder(selection, self._hints.schema)
+        self._name_finder = finder if self.is_stream and finder.is_needed else None
 
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
         """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
 
         selected_count: how many records the pass selected.
         """
-        census, last_filter = NameCensus(selection, self._hints.schema), self._last_filter
-        if not census.is_needed or (
+        finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
+        if not finder.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
             return UnmatchedNames()
         if self.is_stream:
-            return UnmatchedNames() if self._name_census is None else self._name_census.find_unmatched()
+            return UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched()
         with self.reopen(replace(self._hints, objects=True)) as log:
-            for _ in log._run_pass(Selection(), PassOptions(lambda _: census.read_batch)):
+            for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch)):
                 pass
-        return census.find_unmatched()
+        return finder.find_unmatched()
 
     def row_batches(
         self,
@@ -775,8 +775,8 @@ class LogReader(LogFiles):
                         marker.reset()
                         if self._column_tracker is not None:
                             self._column_tracker.track_batch(decoder, batch)
-                        if self._name_census is not None:
-                            self._name_census.track_batch(decoder, batch)
+                        if self._name_finder is not None:
+                            self._name_finder.track_batch(decoder, batch)
                         yield from split(decoder, batch, record_filter)
                     if record_filter.is_done and not options.reads_on:
                         return

@@ -81,14 +81,14 @@ from binlogtool.format_api.tables_and_changes import (
     TableReader,
     estimate_row_bytes,
 )
-from binlogtool.limits import Limits
-from binlogtool.schema.scanner import Backend
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import CompiledCondition, RowCondition
+    from binlogtool.limits import Limits
     from binlogtool.query.evaluate import ColumnValues, Condition
     from binlogtool.schema.json_body_codegen import WrittenRecords
     from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
+    from binlogtool.schema.scanner import Backend
 
 
 # --- Long values on their way to JSON output ---

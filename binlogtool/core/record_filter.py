@@ -15,11 +15,11 @@ import msgspec
 from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import EnvelopeColumns, GtidParsers, GtidSelection, OutputRules, TransactionPredicate
-from binlogtool.format_api.layout import Batch
 
 if TYPE_CHECKING:
     from binlogtool.core.record_blocks import BlockDecoder
     from binlogtool.core.where_filter import CompiledCondition
+    from binlogtool.format_api.layout import Batch
     from binlogtool.query.evaluate import Condition
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from binlogtool.core.open_file import Window
-from binlogtool.format_api.layout import ColumnTable, LogFileLayout
 from binlogtool.schema.compile_schema import LeadingNumber, find_leading_number
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
+
+if TYPE_CHECKING:
+    from binlogtool.core.open_file import Window
+    from binlogtool.format_api.layout import ColumnTable, LogFileLayout
 
 _READ_BYTES = 1 << 20
 _WORK_PER_BYTE = 64

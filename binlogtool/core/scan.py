@@ -439,7 +439,7 @@ class Scan(ScanAccounting):
                     items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_damage(segment))
                 )
             else:
-                items = self._count_records(assembler.feed(segment))
+                items = self._count_records(assembler.assemble(segment))
                 yield from (
                     items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_batch(segment))
                 )

@@ -170,7 +170,7 @@ def explain_broken_frame(layout: LogFileLayout, stop: ScanStop, data: bytes, off
             "bad-magic", offset, min(len(data), 4), message or f"{field} is wrong", record=record, **facts
         )
     if stop.reason == StopReason.BOUNDS:
-        text = message or f"{field} cannot be true"
+        text = message or f"the value of {field} is impossible"
         return make_finding("length-out-of-bounds", offset, len(data), text, record=record, **facts)
     id_ = own_id if own_id in ("varint-overlong", "count-out-of-bounds") else "bad-header"
     return make_finding(id_, offset, len(data), message or f"{field} is malformed", record=record, **facts)

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from binlogtool.core import unpack_payloads
 from binlogtool.core.damage_causes import MAX_FRAME_BYTES, candidate_bits, find_hidden_frame
 from binlogtool.core.open_file import Source, Window, WindowSource
-from binlogtool.core.record_blocks import BlockDecoder
-from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import RecordBlock, RecordChecksum
 from binlogtool.core.scan import DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.unpack_payloads import FrameRun, PayloadReader
-from binlogtool.findings import Finding
 from binlogtool.format_api.layout import Batch, SalvageAssembler, UnprovenRecords
 from binlogtool.schema.scanner import Scanner, StopReason
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_blocks import BlockDecoder
+    from binlogtool.core.record_filter import RecordFilter
+    from binlogtool.findings import Finding
 
 _READ_BYTES = 1 << 20
 _LOOKAHEAD_BYTES = 64
@@ -73,7 +76,7 @@ class UnprovenRecordReader:
 
     def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield the records that end in these frames; see `UnprovenReader`."""
-        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.feed(batch))
+        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.assemble_unproven(batch))
 
     def finish(self) -> Iterator[SalvagedRecords]:
         """Yield the remaining records at the end of the file; see `UnprovenReader`."""
@@ -91,7 +94,7 @@ class UnprovenRecordReader:
             if batch is None or corrected is None:
                 yield from self._to_salvaged(assembler.skip_damage(at, min(at + step, damage.end)))
             else:
-                yield from self._to_salvaged(assembler.feed(batch, corrected[1]))
+                yield from self._to_salvaged(assembler.assemble_unproven(batch, corrected[1]))
 
     def _to_salvaged(self, unproven: Iterator[UnprovenRecords]) -> Iterator[SalvagedRecords]:
         for batch, findings in unproven:

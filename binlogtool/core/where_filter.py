@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice, repeat
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -21,12 +21,14 @@ from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
-from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.tables_and_changes import ScriptOptions
 from binlogtool.query.conditions import parse_timestamp
 from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition, to_timestamps
-from binlogtool.schema.json_body_codegen import BatchAddresses
 from binlogtool.schema.json_line_codegen import MemberPicker
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Batch
+    from binlogtool.format_api.tables_and_changes import ScriptOptions
+    from binlogtool.schema.json_body_codegen import BatchAddresses
 
 # --- Rows of a script selected by a condition ---
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from binlogtool.core.partial_json import PARTIAL_UPDATE, describe_json_changes
+from binlogtool.core.json_text import PARTIAL_UPDATE, describe_json_changes
 from binlogtool.errors import unknown_name_error
 from binlogtool.export.table_files import convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS

@@ -331,7 +331,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
 class Validator(Protocol):
     """Validator of the records of one file, in file order: sequences, transactions, cross-references."""
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of this batch (absolute offsets)."""
 
     def skip_damage(self, start: int, end: int) -> None:

@@ -349,7 +349,7 @@ class Assembler(Protocol):
     def next_number(self) -> int:
         """The number of the next record."""
 
-    def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
+    def assemble(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these frames; a record's number is its index among all records so far."""
 
     def skip_damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
@@ -376,7 +376,7 @@ class SalvageAssembler(Protocol):
     It returns only records with a part in unproven frames, if they are valid for their type.
     """
 
-    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
+    def assemble_unproven(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the records that end in these frames. reason: why the frames are unproven; None = they are proven."""
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -414,7 +414,7 @@ class SplitFinder(Protocol):
 
     layout: LogFileLayout
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the last split point in this batch, or None; if frames hold rows, only the end of the batch counts."""
 
     def export_state(self) -> Any:
@@ -440,7 +440,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
 
     layout: LogFileLayout
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the end of the batch."""
         return split_after(batch, batch.frames.count)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,8 +25,6 @@ from binlogtool.core.record_selection import FileFinding, RecordBlock, is_sequen
 from binlogtool.core.resolve_paths import LogGroup, resolve_logs
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
-from binlogtool.format_api.format import Format
-from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.replay import (
     APPLIED,
     LIMIT,
@@ -45,7 +43,6 @@ from binlogtool.format_api.replay import (
     Ruling,
     join_rulings,
 )
-from binlogtool.limits import Limits
 from binlogtool.prediction.replay_options import (
     TIME_LIMIT_TEXT,
     MakeChangeSink,
@@ -60,6 +57,11 @@ from binlogtool.prediction.replay_options import (
 from binlogtool.prediction.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
 from binlogtool.verification.verify import LogExamination, LogVerifyOptions, examine_log
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import Format
+    from binlogtool.format_api.layout import Kernel
+    from binlogtool.limits import Limits
 
 # --- Results of `replay-dry-run` (JSON shape binlogtool/replay/1) ---
 
@@ -765,7 +767,7 @@ def _raise_if_limit(path: str, finding: Finding) -> None:
 
 
 _GENERAL_RULES = {
-    NOT_REACHED: "The server stops before it gets here.",
+    NOT_REACHED: "The server stops before this record.",
     UNTIL: "The record is at or after the position of --until.",
     LIMIT: "A limit ended the work before this record.",
 }

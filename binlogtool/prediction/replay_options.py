@@ -22,18 +22,18 @@ from binlogtool.core.record_selection import (
     split_file_prefix,
     split_selection,
 )
-from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
 from binlogtool.prediction.replayed_rows import Patch
-from binlogtool.verification.verify import LogExamination, VerifiedMember
 from binlogtool.verification.verify_report import make_exception
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import ReadOptionArguments
+    from binlogtool.core.resolve_paths import LogGroup
+    from binlogtool.format_api.layout import RangeReader
+    from binlogtool.verification.verify import LogExamination, VerifiedMember
 
 
 # --- The options of a replay ---
@@ -113,7 +113,7 @@ def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[s
     paths = [group.member_path(name) for group in logs for name in group.names]
     reached_files = len(split_selection(Selection(stop=position), paths))
     if reached_files <= len(paths) - len(logs[-1].names):
-        raise UsageError(f"--until {position}: leave out the files after it; the replay ends there")
+        raise UsageError(f"--until {position}: the replay ends there; do not name the files after it")
     return [*[None] * (len(logs) - 1), position]
 
 
@@ -225,7 +225,9 @@ def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
 def get_replay_rules(format_: Format) -> ReplayRules:
     """Return the replay rules of a format. Raises UsageError: the format has no rules."""
     if format_.replay is None:
-        raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
+        raise UsageError(
+            f"logs of the format {format_.name} cannot be replayed: no server replays them, or its rules are not known"
+        )
     return format_.replay
 
 

@@ -125,7 +125,7 @@ def _check_constant(member: Operand, constant: Operand) -> None:
     name, value = member.path[0], constant.value
     is_time = isinstance(value, Timestamp) or (isinstance(value, str) and parse_timestamp(value) is not None)
     if name == "time" and value is not None and not is_time:
-        raise UsageError(f"--where: time is compared with {value!r}, which is no time; write '2026-01-31T12:00:00Z'")
+        raise UsageError(f"--where: time is compared with {value!r}, which is not a time; write '2026-01-31T12:00:00Z'")
     if name in _NUMBER_MEMBERS and isinstance(value, str) and not _NUMBER.fullmatch(value):
         raise UsageError(f"--where: {name} is a number, and is compared with the text {value!r}")
 

@@ -184,6 +184,6 @@ def _make_field(text: str, at: int, tokens: pp.ParseResults) -> MemberPath:
         raise pp.ParseFatalException(text, at, f"a record has {members}")
     has_name = len(path) > 1 and isinstance(path[1], str)
     if has_name is not (path[0] in BODY_MEMBERS) or (path[0] in MEMBERS and len(path) > 1):
-        problem = "needs a name after it" if path[0] in BODY_MEMBERS else "has nothing below it"
+        problem = "needs the name of a member" if path[0] in BODY_MEMBERS else "has no members"
         raise pp.ParseFatalException(text, at, f"{path[0]} {problem}")
     return MemberPath(path)

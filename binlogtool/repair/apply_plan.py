@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from binlogtool.core.open_file import find_format, open_file, open_source
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import MIB
@@ -30,7 +29,7 @@ from binlogtool.repair.repaired_content import LogExaminer, list_unclean_finding
 from binlogtool.verification.verify import LogVerifyOptions, verify_file
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import ReadOptionArguments
+    from binlogtool.core.record_selection import ReadOptionArguments, ReadOptions
 
 
 MAX_PLAN_BYTES = 64 * MIB
@@ -101,7 +100,7 @@ def recreate_plan(
     fresh, saved = _normalize_plan(json.loads(json.dumps(plan.as_value(), default=str))), _normalize_plan(saved_plan)
     if fresh != saved:
         changed = ", ".join(key for key in fresh if fresh[key] != saved.get(key)) or "other members"
-        text = f"{target}: is not what the plan was made for ({changed}); plan again; nothing was changed"
+        text = f"{target}: changed since the plan was made ({changed}); plan again; nothing was changed"
         raise RefusedError(text)
     return plan
 

@@ -305,7 +305,7 @@ def _diagnose_live(path: str, format: str, options: ReplayOptions) -> Diagnosis:
     if diagnosis.is_healthy or problems:
         return diagnosis
     text = (
-        f"not checked: the server changed the log during each of {MAX_PASSES + 1} looks; nothing was "
+        f"not checked: the server changed the log during each of {MAX_PASSES + 1} passes; nothing was "
         f"wrong in all of them"
     )
     report = replace(diagnosis.report, failures=())

@@ -313,7 +313,7 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
     for directory in dict.fromkeys(directories):
         kind = find_filesystem_type(table, os.path.realpath(directory))
         if kind is not None and is_network(kind):
-            text = f"is on a network file system ({kind}): who else uses it cannot be seen"
+            text = f"is on a network file system ({kind}): use by other machines cannot be detected"
             raise RefusedError(f"{directory}: {text}; {ALLOW_OPTION} repairs it nevertheless; nothing was changed")
 
 

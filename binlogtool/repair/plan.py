@@ -26,7 +26,7 @@ __all__ = [
     "pieces_to_json",
 ]
 
-FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with it put right"
+FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with the bit corrected"
 
 
 # --- A repair as a value ---
@@ -319,7 +319,7 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
     if plan.action == "none":
         return reasons
     if plan.result_size < report.bytes.get("header", 0) <= report.size:
-        reasons.append(f"{report.path}: the cut would be inside the file's header; truncation cannot repair it")
+        reasons.append(f"{report.path}: the durable end is inside the file's header; truncation cannot repair it")
     server_cuts = _does_server_cut(report)
     blocking = [f for f in report.findings if not _is_allowed(f, plan, policy, server_cuts)]
     reasons += [_describe_refusal(report, f) for f in sorted(blocking, key=_is_detail)]
@@ -339,10 +339,10 @@ def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
     """Return the reasons against cutting more than --max-loss and --max-loss-records allow."""
     reasons = []
     if policy.max_loss is not None and plan.cut_bytes > policy.max_loss:
-        reasons.append(f"{plan.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {policy.max_loss:,}")
+        reasons.append(f"{plan.path}: {plan.cut_bytes:,} bytes would be removed, --max-loss allows {policy.max_loss:,}")
     if policy.max_loss_records is not None and plan.cut_valid_records > policy.max_loss_records:
         lost, bound = plan.cut_valid_records, policy.max_loss_records
-        reasons.append(f"{plan.path}: {lost:,} complete records would be cut, --max-loss-records allows {bound:,}")
+        reasons.append(f"{plan.path}: {lost:,} complete records would be removed, --max-loss-records allows {bound:,}")
     return reasons
 
 
@@ -397,7 +397,7 @@ def _describe_refusal(report: FileReport, finding: Finding) -> str:
     if finding.id == "changed-while-read":
         return f"{report.path}: {finding.id}: {finding.message}; plan again when nobody writes to it"
     if finding.id == "valid-after-damage":
-        return f"{report.path}: {finding.id}: {finding.message}; cutting would discard them"
+        return f"{report.path}: {finding.id}: {finding.message}; truncating would discard them"
     if finding.id == "gap-in-sequence":
         return f"{report.path}: {finding.id}: {finding.message}; truncating would hide that"
     return f"{report.path}: {finding.id} at {finding.offset or 0:#x}: {finding.message}"

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import is_url, make_readable_file
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity
@@ -30,7 +29,6 @@ from binlogtool.format_api.format import (
     VerifiedFile,
     is_header_correction,
 )
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.repair.atomic_file_changes import describe_leftovers
 from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.plan import (
@@ -75,6 +73,10 @@ from binlogtool.repair.repaired_content import (
 from binlogtool.repair.undo_repair import explain_unfinished
 from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.format_api.layout import RangeReader
 
 # --- Plans for files that change together ---
 
@@ -124,7 +126,7 @@ def note_derived_losses(
             continue
         lost = _count_lost_records(reports_by_path[file.path], after.get(file.path))
         for name in _derived_types(log) & lost.keys():
-            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats what earlier records say"
+            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats earlier records"
 
 
 def _plan_new_file(path: str, log: LogGroup, rewritten: RewrittenFile, after: FileReport | None) -> FilePlan:
@@ -313,13 +315,9 @@ def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> L
 def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
     """Return the format's reasons against the repair, and reasons for files that changed while they were read."""
     changed = [
-        f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _is_changed_while_read(f)
+        f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if f.id == "changed-while-read"
     ]
     return [*(f"{log.group.path}: {text}" for text in joint_repair.reasons), *changed]
-
-
-def _is_changed_while_read(finding: Finding) -> bool:
-    return finding.id == "changed-while-read"
 
 
 def _check_lost_records(
@@ -620,7 +618,7 @@ def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> 
 
 
 def _describe_newer_file(newer_name: str) -> str:
-    return f"{newer_name} is newer: the server does not append here any more; {_BENEFIT_OF_CUT}"
+    return f"{newer_name} is newer: the server no longer appends here; {_BENEFIT_OF_CUT}"
 
 
 # --- Repair of a log ---
@@ -691,7 +689,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
         report = _add_set_findings(path, report, logs)
     plans = drafts.collect_plans(*list_fixes.values())
     pairs = zip(_select_unlisted(report, list_fixes), drafts, strict=True)
-    reasons = [text for own, draft in pairs for text in _list_refusals(own, draft, policy)]
+    reasons = [text for own, draft in pairs for text in [*draft.reasons, *collect_refusals(own, draft.plan, policy)]]
     reasons = reasons or _list_remaining_damage(path, logs, report, plans, drafts.noteworthy, examiner, policy)
     notes = tuple(dict.fromkeys(note for one in drafts.noteworthy.values() for note in one.notes))
     notes += () if os.path.isdir(path) else describe_stale_file(path, logs[0].log, plans)
@@ -713,10 +711,6 @@ def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
 def _select_unlisted(report: Report, list_fixes: Mapping[str, FilePlan]) -> Iterator[FileReport]:
     """Yield the reports of the files that a fix of the list does not rewrite as a whole."""
     return (one for one in report.files if one.path not in list_fixes)
-
-
-def _list_refusals(report: FileReport, draft: FilePlanDraft, policy: RepairPolicy) -> list[str]:
-    return [*draft.reasons, *collect_refusals(report, draft.plan, policy)]
 
 
 def _list_remaining_damage(
@@ -822,7 +816,7 @@ def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], l
     def check() -> list[str]:
         left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
         if left or all(one.action == "remove" for one in plan.files):
-            return [f"{path}: is still there" for path in left]
+            return [f"{path}: still exists" for path in left]
         try:
             after, report = draft_plan(plan.target, examiner, replace(plan.policy, max_loss=None))
             return compare_with_plan(

@@ -527,7 +527,7 @@ def compare_with_plan(before: PlanSnapshot, after: PlanSnapshot) -> list[str]:
     """Describe the differences between the plan `before`, which was applied, and the resulting log `after`."""
     changes = [file for file in before.files if file.action not in ("none", "remove")]
     differences = [text for text in after.reasons if text not in before.reasons]
-    differences += [f"{file.path}: still has something to cut" for file in after.files if file.action != "none"]
+    differences += [f"{file.path}: still has bytes to remove" for file in after.files if file.action != "none"]
     differences += _compare_record_counts(changes, after.files)
     differences += _describe_unclean_files({file.path: file for file in changes}, after.reports)
     return list(dict.fromkeys(differences))

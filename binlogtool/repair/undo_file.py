@@ -362,7 +362,7 @@ def prove_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> Non
         undo_fd = _open_file(system, undo.path, held)
         source = None if entry.removed else _open_file(system, entry.path, held)
         if hash_chunks(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
-            raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
+            raise RefusedError(f"{undo.path}: does not restore the original of {entry.path}; nothing was changed")
 
 
 def _open_file(system: SystemCalls, path: str, held: ExitStack) -> int:
@@ -374,7 +374,7 @@ def _open_file(system: SystemCalls, path: str, held: ExitStack) -> int:
 def _write_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry, source: int | None, undo_fd: int) -> None:
     with TemporaryFile(system, entry.path) as file:
         if file.append(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
-            raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
+            raise RefusedError(f"{undo.path}: does not restore the original of {entry.path}; nothing was changed")
         system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
         restore_owner_and_mode(system, file.fd, entry)
         system.set_times(file.fd, entry.atime_ns, entry.mtime_ns)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -44,14 +44,24 @@ from binlogtool.annotation.compare_logs import (
 )
 from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import JsonStyle, escape_unsafe
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
-from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.terminal.escape import escape
-from binlogtool.terminal.hexdump import HexdumpOptions, format_value, render_hexdump, render_markers
-from binlogtool.terminal.svg_hexdump import byte_character, draw_text, shorten_label, svg_head
+from binlogtool.terminal.hexdump import (
+    HexdumpOptions,
+    byte_character,
+    draw_text,
+    format_value,
+    render_hexdump,
+    render_markers,
+    shorten_label,
+    svg_head,
+)
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, FieldRow
 
 # --- HTML page ---
 
@@ -392,14 +402,6 @@ _STYLE = JsonStyle()
 _FIELDS = b'"fields": []'
 
 
-def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
-    """Return the whole document. The members `space` (of decompressed rows) and `ok` (of damaged rows) are additions to
-    the documented shape.
-    """
-    whole = _make_envelope(annotation.file, annotation.size, annotation.findings)
-    return {**whole, "fields": list(fields_to_json(annotation.rows))}
-
-
 def _make_envelope(file: str, size: int, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "schema": "binlogtool/annotate/1",
@@ -427,7 +429,10 @@ def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
 
 
 class AnnotationJsonWriter:
-    """Writer of the same document, piece by piece as the rows arrive."""
+    """Writer of the document, piece by piece as the rows arrive.
+
+    The members `space` (of decompressed rows) and `ok` (of damaged rows) are additions to the documented shape.
+    """
 
     def __init__(self, file: str, size: int) -> None:
         self._file, self._size = file, size

@@ -78,9 +78,9 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
         return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
-        return [] if hint is None else [RepairStep("provide what is missing", hint)]
+        return [] if hint is None else [RepairStep("give the key or the files that are missing", hint)]
     inspection_steps = (
-        [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("look at the first damage", hint)]
+        [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("show the first damage", hint)]
     )
     return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options, hint)]
 
@@ -109,7 +109,7 @@ def _make_copy_step(path: str) -> list[RepairStep]:
     return [RepairStep("stop the server, and keep a copy", " ".join(map(quote_for_shell, words)))]
 
 
-_REPLAY_STEPS = ("look at the place where the server stops", "review the repair of this log; nothing is changed")
+_REPLAY_STEPS = ("show the bytes where the server stops", "review the repair of this log; nothing is changed")
 
 
 def _list_repair_steps(
@@ -159,7 +159,7 @@ def _list_salvage_steps(
     """Yield the steps if truncation in place is refused: write a salvaged copy to replace the file, if possible."""
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield RepairStep("truncation is refused, for the reasons above; this shows more", hint)
+        yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
     yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
@@ -276,11 +276,11 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
     cut = sum(file.cut_bytes for file in diagnosis.plan.changes)
     lost = sum(file.cut_valid_records for file in diagnosis.plan.changes)
     if not diagnosis.plan.changes:
-        yield f"all {format_quantity(records, 'record')}; there is nothing to cut"
+        yield f"all {format_quantity(records, 'record')}; there is nothing to remove"
         return
     kept = sum(file.kept_records for file in diagnosis.plan.files)
     yield (
-        f"{format_quantity(kept, 'record')}; {format_quantity(cut, 'byte')} go, "
+        f"{format_quantity(kept, 'record')}; {format_quantity(cut, 'byte')} are removed, "
         f"{format_quantity(lost, 'complete record')} among them"
     )
 
@@ -290,7 +290,7 @@ def _describe_log(diagnosis: Diagnosis) -> str:
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
     parts = [kinds, format_quantity(len(files), "file"), format_size(sum(file.size for file in files))]
     if diagnosis.holder is not None:
-        parts.append(f"held by {escape(diagnosis.holder)}, read up to a consistent end")
+        parts.append(f"open in {escape(diagnosis.holder)}, read up to a consistent end")
     elif diagnosis.live:
         parts.append("read up to a consistent end (--live)")
     parts += [] if diagnosis.redo is None else [f"with the redo log {escape(diagnosis.redo)}"]

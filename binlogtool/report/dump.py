@@ -5,27 +5,38 @@ The columns of a block become structs that msgspec encodes in C; for the bodies 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import functools
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from binlogtool.core.json_text import BodyEncoder, encode_json, encode_json_lines, finding_to_value, to_json_bytes
+from binlogtool.core.json_text import (
+    BodyEncoder,
+    describe_json_changes,
+    encode_json,
+    encode_json_lines,
+    finding_to_value,
+    to_json_bytes,
+    to_json_text,
+)
 from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
-from binlogtool.format_api.format import JsonLine
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
+from binlogtool.report.wording import format_count
 from binlogtool.terminal.escape import escape, escape_json
 
 if TYPE_CHECKING:
     from binlogtool.schema.json_line_codegen import LineWriter
-
 
 # --- Records as JSON (binlogtool/record/1) ---
 
@@ -260,7 +271,7 @@ def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
 # --- Writers for records ---
 
 
-class RecordWriter(Protocol):
+class RecordEncoder(Protocol):
     """Writer of record blocks in one output format."""
 
     def encode_block(self, block: RecordBlock) -> bytes:
@@ -512,3 +523,392 @@ def _has_member(value: Any, path: Sequence[str]) -> bool:
         if isinstance(value, Mapping) and name in value:
             return end == len(path) or _has_member(value[name], path[end:]) or value[name] is None
     return False
+
+
+# --- `dump -O text`: records as readable text: a header line, then row changes as a diff, and statements as SQL ---
+
+MAX_VALUE_LENGTH = 200
+"""Maximum characters of a value; longer values are cut unless everything is requested."""
+MAX_VALUE_BYTES = 100
+MAX_STATEMENT_LENGTH = 4_000
+MAX_OBJECT_LENGTH = 64
+_OBJECT_START, _OBJECT_END = 16, 8
+"""Characters shown at the start and end of a longer object name: eblob's keys are hashes of 128 characters."""
+
+_SIGN_STYLES = {"+": "good", "-": "error", "~": "warning"}
+
+
+class TextOptions(msgspec.Struct, frozen=True):
+    """Options of the text output.
+
+    Args:
+        offsets: Show the position of each record.
+        hex_bytes: Show the bytes of each record.
+        headings: Name the file before its records.
+        everything: Cut no value, hide no member.
+        fold: Leave out records without information about data; the last line counts them.
+        fields: Show only these members, separated by tabs.
+        ascii_only: Use no arrows and ellipses.
+        paint: Function that colours a text: (text, style name) -> text.
+    """
+
+    offsets: bool = True
+    hex_bytes: bool = False
+    headings: bool = False
+    everything: bool = False
+    fold: bool = True
+    fields: tuple[str, ...] = ()
+    ascii_only: bool = False
+    paint: Callable[[str, str], str] | None = None
+
+
+_DEFAULT_OPTIONS = TextOptions()
+
+
+class TextWriter:
+    """Writer of record blocks as readable text."""
+
+    def __init__(self, style: JsonStyle, options: TextOptions = _DEFAULT_OPTIONS) -> None:
+        self._style = style
+        self._options = options
+        self._values = ValueFormatter(style, everything=options.everything, ascii_only=options.ascii_only)
+        self._time = TimeFormatter()
+        self._file: str | None = None
+        self._txn: Any = None
+        self._records_of_txn = 0
+        self._folded = Counter[str]()
+        self._format = ""
+        self._describe: RecordDescriber = describe_any
+
+    def encode_block(self, block: RecordBlock) -> bytes:
+        """Return the lines of one block."""
+        lines: list[str] = []
+        if block.file != self._file:
+            self._file, self._records_of_txn = block.file, 0
+            if self._options.headings:
+                lines.append(self._paint(f"# {escape(block.file)} ({block.format})", "note"))
+        if self._options.fields:
+            rows = CellFormatter(self._style).format_rows(block, self._options.fields)
+            return _encode_lines([*lines, *("\t".join(map(str, row)) for row in rows)])
+        if block.format != self._format:
+            self._format, self._describe = block.format, load_describer(block.format)
+        self._values.long_values = block.long_values
+        times = self._time.format_column(block.envelope.time)
+        bodies = block.bodies or [None] * len(block)
+        for i, (time, body) in enumerate(zip(times, bodies, strict=True)):
+            text = describe_body(self._describe, block.envelope.type[i], body, self._options.everything)
+            if text.is_noise and self._options.fold and i not in block.findings:
+                self._folded[block.envelope.type[i]] += 1
+                continue
+            self._add_record(lines, block, i, time or "-", text)
+        return _encode_lines(lines)
+
+    def finish(self) -> bytes:
+        """Return the line with the number of records left out."""
+        if not self._folded:
+            return b""
+        parts = ", ".join(f"{format_count(count)} {escape(name)}" for name, count in self._folded.most_common())
+        total = sum(self._folded.values())
+        what = "1 record is" if total == 1 else f"{format_count(total)} records are"
+        return _encode_lines([self._paint(f"# {what} not shown: {parts}; -v shows all", "note")])
+
+    def _paint(self, text: str, style: str) -> str:
+        return text if self._options.paint is None else self._options.paint(text, style)
+
+    def _add_record(self, lines: list[str], block: RecordBlock, i: int, time: str, text: RecordText) -> None:
+        """Add the lines of one record; an empty line ends a transaction of several records."""
+        txn = block.envelope.txn[i]
+        if txn != self._txn:
+            if self._records_of_txn > 1:
+                lines.append("")
+            self._txn, self._records_of_txn = txn, 0
+        self._records_of_txn += txn is not None
+        lines.append(self._format_header(block, i, time, text))
+        paint = self._options.paint
+        if text.changes:
+            table = block.envelope.object[i]
+            for changes in text.changes:
+                if changes.table and changes.table != table:
+                    table = changes.table
+                    lines.append(f"  {escape(table)}")
+                rows = self._values.format_changes(changes)
+                lines += rows if paint is None else (paint(row, _SIGN_STYLES.get(row[2], "")) for row in rows)
+        for statement in text.statements:
+            lines += self._values.format_statement(statement)
+        for finding in block.findings.get(i, ()):
+            lines.append(self._paint(f"  ! {finding.id}: {escape(finding.message)}", "error"))
+        if self._options.hex_bytes and block.raw is not None:
+            lines += _format_hex_lines(block.raw[i])
+
+    def _format_header(self, block: RecordBlock, i: int, time: str, text: RecordText) -> str:
+        envelope, inner, checksum = block.envelope, block.inner[i], block.checksum[i]
+        name, txn, seq = envelope.object[i], envelope.txn[i], envelope.seq[i]
+        place = f"0x{block.offset[i]:08x}"
+        if inner is not None:
+            place = f"{place}+0x{inner.offset:x}"
+        kind = f"{escape(envelope.type[i]):<14}"
+        if self._options.paint is not None:
+            place, kind = self._options.paint(place, "dim"), self._options.paint(kind, "note")
+        short_time = f"{time[:-8]}Z" if time.endswith(".000000Z") else time
+        parts = [short_time, kind, self._format_transaction(txn, seq)]
+        if self._options.offsets:
+            parts.insert(0, place)
+        if name is not None:
+            parts.append(self._format_object(name))
+        if checksum is not None and checksum.ok is False:
+            parts.append(self._paint("CHECKSUM-BAD", "error"))
+        if text.note:
+            parts.append(escape(text.note))
+        if self._options.everything:
+            size = block.size[i] if inner is None else inner.size
+            known = {"size": size, "record": block.record[i], "seq": seq, "origin": envelope.origin[i]}
+            parts += (f"{label}={escape(str(value))}" for label, value in known.items() if value is not None)
+        parts += self._values.format_members(text.members)
+        extras = block.extras[i] if block.extras and self._options.everything else None
+        if extras:
+            parts += self._values.format_members(extras)
+        return " ".join(parts).rstrip()
+
+    def _format_transaction(self, txn: Any, seq: Any) -> str:
+        """Format the transaction and the sequence number, or only one if the other adds nothing."""
+        if txn is None:
+            return "-" if seq is None else str(seq)
+        text = escape(str(txn))
+        if seq is None or text == str(seq) or text.endswith((f"-{seq}", f":{seq}")):
+            return text
+        return f"{seq} (transaction {text})"
+
+    def _format_object(self, name: object) -> str:
+        text = escape(str(name))
+        if len(text) <= MAX_OBJECT_LENGTH or self._options.everything:
+            return text
+        return f"{text[:_OBJECT_START]}{self._values.ellipsis}{text[-_OBJECT_END:]}"
+
+
+def describe_body(describe: RecordDescriber, type_name: str, body: Any, everything: bool) -> RecordText:
+    """Describe the body of a record of any shape."""
+    if body is None or isinstance(body, Finding):
+        return RecordText()
+    if not isinstance(body, Mapping):
+        return RecordText(changes=(RowChanges(({"after": body},)),))
+    try:
+        return describe(type_name, body, everything)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a body of another shape is shown unchanged
+        return RecordText(body)
+
+
+def load_describer(format_name: str) -> RecordDescriber:
+    """Return the describer of a format's records."""
+    from binlogtool import formats
+
+    start = formats.load_format(format_name).output.start_record_text
+    return describe_any if start is None else start()
+
+
+def describe_any(_type_name: str, body: Mapping[str, Any], _everything: bool) -> RecordText:
+    """Describe a record of a format without a describer of its own."""
+    return RecordText(body)
+
+
+def _encode_lines(lines: Sequence[str]) -> bytes:
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace") if lines else b""
+
+
+def _format_hex_lines(data: bytes) -> Iterator[str]:
+    return (f"  {i:08x}  {data[i : i + 16].hex(' ')}" for i in range(0, len(data), 16))
+
+
+# --- Values, row changes and statements ---
+
+
+class ValueFormatter:
+    """Formatter of values as SQL literals.
+
+    long_values: values extracted from the bodies of the current block, by placeholder.
+    """
+
+    def __init__(self, style: JsonStyle, *, everything: bool, ascii_only: bool = False) -> None:
+        self._style = style
+        self._arrow, self.ellipsis = ("->", "...") if ascii_only else ("→", "…")
+        self._bodies = BodyEncoder(style)
+        self._everything = everything
+        self.long_values: Mapping[str, LongValue] = {}
+
+    def format(self, value: Any) -> str:
+        """Format one value."""
+        kind = type(value)
+        if kind is str:
+            if value.isascii() and value.isprintable() and len(value) <= MAX_VALUE_LENGTH and "'" not in value:
+                if value in self.long_values:
+                    return self._format_long(self.long_values[value], value)
+                return f"'{value}'"
+            return self._format_text(value)
+        if kind is int:
+            return str(value)
+        if value is None:
+            return "NULL"
+        if kind is bytes:
+            return self._format_bytes(value)
+        long_value = self._find_long_value(value)
+        return self._cut(self._format_nested(value)) if long_value is None else self._format_long(long_value, value)
+
+    def format_members(self, members: Mapping[str, Any]) -> list[str]:
+        """Format members as name=value."""
+        return [f"{escape(str(name))}={self.format(value)}" for name, value in members.items()]
+
+    def format_changes(self, changes: RowChanges) -> Iterable[str]:
+        """Yield a line per row change."""
+        return (f"  {self._format_change(row, changes)}" for row in changes.rows)
+
+    def format_statement(self, statement: Any) -> list[str]:
+        """Return the lines of an SQL text; bytes that are not text are escaped."""
+        long_value = self._find_long_value(statement)
+        if long_value is not None and self._everything:
+            return [f"    {self.format(statement)}"]
+        start, length = (
+            self._take_start(statement) if long_value is None else _read_start(long_value, MAX_STATEMENT_LENGTH)
+        )
+        text = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
+        lines = [f"    {escape(line.expandtabs(4))}" for line in text.rstrip().split("\n")]
+        if length > len(start):
+            unit = "characters" if isinstance(start, str) else "bytes"
+            lines[-1] += f"{self.ellipsis} ({format_count(length - len(start))} more {unit}; -v shows them)"
+        return lines
+
+    def _take_start(self, statement: Any) -> tuple[str | bytes, int]:
+        value = statement if isinstance(statement, str | bytes) else self._format_nested(statement)
+        return value if self._everything else value[:MAX_STATEMENT_LENGTH], len(value)
+
+    def _find_long_value(self, value: Any) -> LongValue | None:
+        """Return the long value that a placeholder represents; None for other values."""
+        if not self.long_values:
+            return None
+        marked = value.get("$bytes") if isinstance(value, Mapping) and len(value) == 1 else value
+        return self.long_values.get(marked) if isinstance(marked, str) else None
+
+    def _format_change(self, row: RowChange, changes: RowChanges) -> str:
+        key, before, after = row.get("key"), row.get("before"), row.get("after")
+        if key is not None:
+            text, operations = self._format_image(key, changes), row.get("operations")
+            if after is not None and before is not None:
+                return f"~ {' '.join((text, *self._format_differences(before, after, changes)))}"
+            if after is not None:
+                return f"~ {text}: {self._format_image(after, changes)}"
+            if operations is not None:
+                steps = operations if isinstance(operations, list | tuple) else (operations,)
+                return f"~ {' '.join((text, *map(self.format, steps)))}"
+            return f"- {text}"
+        if before is None:
+            return f"+ {self._format_image(after, changes)}"
+        if after is None:
+            return f"- {self._format_image(before, changes)}"
+        return f"~ {' '.join(self._format_update(before, after, changes))}"
+
+    def _format_image(self, image: Any, changes: RowChanges) -> str:
+        if isinstance(image, Mapping):
+            return " ".join(self._format_columns(image, _order_columns(image, changes.key), changes))
+        if isinstance(image, list | tuple):
+            return f"[{', '.join(map(self.format, image))}]"
+        return self.format(image)
+
+    def _format_columns(self, image: Mapping[str, Any], names: Iterable[str], changes: RowChanges) -> list[str]:
+        return [f"{escape(name)}={self._format_column(name, image[name], changes)}" for name in names]
+
+    def _format_column(self, name: str, value: Any, changes: RowChanges) -> str:
+        if type(value) is dict and (json_changes := describe_json_changes(name, value)) is not None:
+            return self._cut(escape(json_changes))
+        return escape(value) if name in changes.numbers and type(value) is str else self.format(value)
+
+    def _format_update(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
+        """Format an update: the columns that identify the row, then those that differ.
+
+        Without a key, all unchanged columns identify the row.
+        """
+        if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+            return [self._format_image(before, changes), self._arrow, self._format_image(after, changes)]
+        if changes.key and not any(name in before for name in changes.key):
+            same: Iterable[str] = ()
+        elif changes.key and not self._everything:
+            same = [name for name in changes.key if name in before]
+        else:
+            same = [
+                name
+                for name in _order_columns(before, changes.key)
+                if name in changes.key or name not in after or after[name] == before[name]
+            ]
+        return [*self._format_columns(before, same, changes), *self._format_differences(before, after, changes)]
+
+    def _format_differences(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
+        if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
+            return [self._format_image(before, changes), self._arrow, self._format_image(after, changes)]
+        parts = []
+        for name in _order_columns(after, changes.key):
+            json_changes = describe_json_changes(name, after[name])
+            if json_changes == name:  # no change
+                continue
+            if name not in before or json_changes is not None:
+                parts += self._format_columns(after, (name,), changes)
+            elif before[name] != after[name]:
+                old, new = (self._format_column(name, image[name], changes) for image in (before, after))
+                parts.append(f"{escape(name)}: {old} {self._arrow} {new}")
+        return parts or ["(no difference)"]
+
+    def _format_text(self, text: str) -> str:
+        return self._quote_text(text if self._everything else text[:MAX_VALUE_LENGTH]) + self._count_rest(len(text))
+
+    def _format_bytes(self, data: bytes) -> str:
+        shown = data if self._everything else data[:MAX_VALUE_BYTES]
+        return self._quote_bytes(shown) + self._count_rest(len(data), MAX_VALUE_BYTES, "bytes")
+
+    def _quote_text(self, text: str) -> str:
+        return f"""'{escape(text).replace("'", "''")}'"""
+
+    def _quote_bytes(self, data: bytes) -> str:
+        prefix = "x" if self._style.bytes_form == "hex" else self._style.bytes_form
+        return f"{prefix}'{escape(self._style.encode_bytes(data))}'"
+
+    def _count_rest(self, length: int, shown: int = MAX_VALUE_LENGTH, unit: str = "characters") -> str:
+        return (
+            ""
+            if self._everything or length <= shown
+            else f"{self.ellipsis} ({format_count(length - shown)} more {unit})"
+        )
+
+    def _format_long(self, value: LongValue, placeholder: Any) -> str:
+        """Format a long value: its start, or its placeholder as JSON, which is later replaced by the whole value."""
+        if self._everything:
+            return to_json_text(placeholder)
+        start, length = _read_start(value, MAX_VALUE_LENGTH)
+        if isinstance(start, bytes):
+            start = start[:MAX_VALUE_BYTES]
+            return self._quote_bytes(start) + self._count_rest(length, MAX_VALUE_BYTES, "bytes")
+        return self._quote_text(start) + self._count_rest(length)
+
+    def _format_nested(self, value: Any) -> str:
+        return escape_json(escape_unsafe(bytes(self._bodies.encode_one(value))).decode("utf-8"))
+
+    def _cut(self, text: str) -> str:
+        rest = len(text) - MAX_VALUE_LENGTH
+        if self._everything or rest <= 0:
+            return text
+        return f"{text[:MAX_VALUE_LENGTH]}{self.ellipsis} ({format_count(rest)} more characters)"
+
+
+def _read_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
+    """Return the first characters (or bytes) of a long value, and its total length."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    start: str | bytes | None = None
+    length = 0
+    for piece in value.pieces():
+        part = decode(piece) if value.is_text else bytes(piece)
+        length += len(part)
+        if start is None or len(start) < max_length:
+            start = part[:max_length] if start is None else (start + part)[:max_length]  # type: ignore[operator]
+    return start or "", length
+
+
+def _order_columns(image: Mapping[str, Any], key: tuple[str, ...]) -> Iterable[str]:
+    """Return the column names of a row image, the key columns first."""
+    if not key:
+        return image
+    return [*(name for name in key if name in image), *(name for name in image if name not in key)]

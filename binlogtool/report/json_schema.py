@@ -351,7 +351,7 @@ _REPLAYED_OBJECT = object_of(
         "first_seq": or_null({"type": "integer"}),
         "last_seq": or_null({"type": "integer"}),
     },
-    keys={"type": ["integer", "null"], "description": "rows that are there at the end; null: see `unknown`"},
+    keys={"type": ["integer", "null"], "description": "rows at the end; null: see `unknown`"},
     digest=or_null(TEXT),
 )
 

@@ -12,7 +12,7 @@ from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.replay import VERBS
 from binlogtool.prediction.replay import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
 from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS, GivenReadOptions, suggest_after_replay
-from binlogtool.report.wording import format_count, format_finding, format_offset
+from binlogtool.report.wording import format_count, format_finding, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
 
 _MAX_DETAIL_LENGTH = 160
@@ -115,7 +115,7 @@ def _format_detail(value: Any) -> str:
 
 def _render_start(replay: ReplayResult) -> Iterator[str]:
     if replay.incomplete_reason is not None:
-        yield f"PARTIAL   {escape(replay.incomplete_reason)}; everything below is about the part before that"
+        yield f"PARTIAL   {escape(replay.incomplete_reason)}; the results below are about the part before that"
     if replay.starts is not None:
         yield f"starts    {'yes' if replay.starts else 'NO'}"
     if replay.stop is not None:
@@ -170,9 +170,10 @@ def render_state_differences(
 ) -> Iterator[str]:
     """Yield the lines of `--compare`."""
     if not differences:
-        yield f"compare   {escape(left_name)} and {escape(right_name)} leave the same state"
+        yield f"compare   {escape(left_name)} and {escape(right_name)} end with the same state"
         return
-    yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {format_count(len(differences))} object(s)"
+    count = format_quantity(len(differences), "object")
+    yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {count}"
     for difference in differences:
         empty_text = "unknown" if difference.get("unknown") else "nothing"
         keys = " and ".join(empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))

@@ -509,7 +509,7 @@ def _render_unchanged(files: Iterable[FilePlan]) -> Iterator[str]:
         file_count, sizes, records = file_count + 1, sizes + file.size, records + file.kept_records
     if file_count:
         counts = format_quantity(sizes, "byte"), format_quantity(records, "complete record")
-        yield f"stay   {format_quantity(file_count, 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
+        yield f"stay   {format_quantity(file_count, 'file')}: nothing to remove, {counts[0]}, {counts[1]}"
 
 
 def _render_file_plan(file: FilePlan) -> Iterator[str]:
@@ -547,7 +547,7 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
 
 def _describe_action(file: FilePlan) -> str:
     if file.action == "none":
-        return f"nothing to cut, {format_quantity(file.size, 'byte')}"
+        return f"nothing to remove, {format_quantity(file.size, 'byte')}"
     if file.action == "remove":
         counts = (
             format_quantity(file.size, "byte"),
@@ -687,7 +687,7 @@ def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
 
 def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
     """Yield `verify -O json` in pieces, one per file: all files as plain values would take many times the memory."""
-    before, _, after = encode_document(_make_verify_document(report, version, [])).partition(_NO_FILES)
+    before, _, after = encode_document(_make_verify_document(report, version)).partition(_NO_FILES)
     if not report.files:
         yield before + _NO_FILES + after
         return
@@ -700,21 +700,17 @@ def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
 _NO_FILES = b'\n  "files": []'
 
 
-def verify_report_to_json(report: Report, version: str) -> dict[str, Any]:
-    """Return the value of `verify -O json` (binlogtool/verify/1).
+def _make_verify_document(report: Report, version: str) -> dict[str, Any]:
+    """Return the value of `verify -O json` (binlogtool/verify/1) without the files.
 
     `failures` exists only if a path could not be read, `not_logs` only if a directory has other files too, and
     `left_out` only if findings were left out.
     """
-    return _make_verify_document(report, version, [file_report_to_json(f) for f in report.files])
-
-
-def _make_verify_document(report: Report, version: str, files: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": "binlogtool/verify/1",
         "tool": {"name": "binlogtool", "version": version},
         "status": report.status,
-        "files": files,
+        "files": [],
         "sets": [set_report_to_json(s) for s in report.sets],
         "summary": {
             "files": len(report.files),

@@ -12,20 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from binlogtool._version import __version__
 from binlogtool.annotation.annotate_file import annotate_log
-from binlogtool.core.open_file import LogFile
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.format import Hints
-from binlogtool.limits import Limits
 from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
 from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
 from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
@@ -38,9 +35,14 @@ from binlogtool.report.wording import (
     format_size,
 )
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import AnnotatedPiece
 from binlogtool.verification.verify import DEPTHS
-from binlogtool.verification.verify_report import FileReport, Report
+
+if TYPE_CHECKING:
+    from binlogtool.core.open_file import LogFile
+    from binlogtool.format_api.format import Hints
+    from binlogtool.limits import Limits
+    from binlogtool.schema.annotation import AnnotatedPiece
+    from binlogtool.verification.verify_report import FileReport, Report
 
 # --- Map of a file's bytes ---
 
@@ -287,7 +289,7 @@ def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: An
     )
     yield "</svg>"
     if byte_map is None or not is_exact:
-        yield '<p class="scale">How much there is of each class; where it is could not be read again.</p>'
+        yield '<p class="scale">Bytes of each class. The map is missing because the file could not be read again.</p>'
     elif byte_map.cell_count < file.size:
         cells_text = f"{byte_map.cell_count:,} cells of up to {format_size(-(-file.size // byte_map.cell_count))}"
         yield f'<p class="scale">{cells_text}; each has the colour of the worst byte in it.</p>'

@@ -7,13 +7,15 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
-from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import encode_text
 from binlogtool.terminal.escape import escape
-from binlogtool.verification.verify_report import SkippedFiles
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.verification.verify_report import SkippedFiles
 
 T = TypeVar("T")
 

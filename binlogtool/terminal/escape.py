@@ -53,15 +53,6 @@ def _escape_json_match(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def escape_bytes(data: bytes) -> str:
-    """Return bytes as ASCII: printable bytes unchanged, a backslash doubled, all others as `\\x1b`."""
-    return "".join(map(_BYTE_TEXTS.__getitem__, data))
-
-
-_BYTE_TEXTS = [chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in range(256)]
-_BYTE_TEXTS[0x5C] = "\\\\"
-
-
 # --- Colours for lines of text that is already escaped ---
 
 _CODES = {"good": "32", "warning": "33", "error": "31;1", "note": "36", "dim": "2"}

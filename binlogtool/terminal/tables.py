@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from binlogtool.core.record_selection import RecordBlock
-from binlogtool.format_api.json_values import JsonStyle
 from binlogtool.report.dump import COLUMNS, CellFormatter
 from binlogtool.terminal.escape import terminal_columns
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import RecordBlock
+    from binlogtool.format_api.json_values import JsonStyle
 
 _NUMBER_COLUMNS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}
 _DEFAULT_WIDTH = 120

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import progress
 from binlogtool.core.open_file import (
-    BytesSource,
     LogFile,
     SiblingFiles,
     find_format,
@@ -29,7 +28,6 @@ from binlogtool.core.open_file import (
     total_size,
 )
 from binlogtool.core.progress import COMPRESSED, READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
     LogGroup,
@@ -43,7 +41,6 @@ from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, Un
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
 from binlogtool.format_api.json_values import TimeFormatter
-from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.verification.verify_report import (
@@ -59,6 +56,10 @@ from binlogtool.verification.verify_report import (
     report_skipped_files,
     unpack_report,
 )
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.format_api.layout import Batch, LogFileLayout
 
 # --- Verification of files and log sets ---
 
@@ -263,7 +264,7 @@ def _find_durable_end(scan: Scan, file: LogFile, verdict: ValidationResult | Non
 def _feed_validator(
     scan: Scan, validator: Validator | None, findings: FindingCollector, newest_time: NewestTime | None
 ) -> tuple[int | None, int | None]:
-    """Scan the file, feed the validator and collect findings; return the first and the last sequence number."""
+    """Scan the file, validate its batches and collect findings; return the first and the last sequence number."""
     first = last = None
     for segment in scan.segments():
         batch = segment.good_records if isinstance(segment, DamagedRange) else segment
@@ -274,7 +275,7 @@ def _feed_validator(
         if newest_time is not None and batch is not None and batch.records.count:
             newest_time.update(scan.format, scan.layout.context, batch)
         if validator and batch is not None:
-            findings.add(validator.feed(batch))
+            findings.add(validator.validate_batch(batch))
             if batch.records.count and not scan.format.validation.validator_reports_sequences:
                 batch_first, batch_last = _read_sequences(scan.format, scan.layout.context, batch)
                 first, last = batch_first if first is None else first, batch_last
@@ -328,15 +329,6 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
         return findings
     min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.ERROR}
     return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
-
-
-def verify_bytes(
-    name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
-) -> FileReport:
-    """Verify the bytes of one file in memory. Raises UnknownFormatError: no format matches."""
-    format_ = None if format == "auto" else find_format(format)
-    source = BytesSource(name, data)
-    return verify_file(open_file(name, name, format_, options.limits, source, hints=options.hints), options).report
 
 
 def verify_log(group: LogGroup, options: LogVerifyOptions) -> Report:

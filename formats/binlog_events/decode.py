@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,6 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import (
     ENCRYPTED_TYPE,
     decode_body,
@@ -48,7 +47,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     iter_block_pieces,
     read_declared_size,
 )
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+    from binlogtool.limits import Limits
 
 # --- Transaction and table of each event ---
 

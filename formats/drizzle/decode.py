@@ -9,13 +9,12 @@ import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
-from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.schema_fields import decode_text
 from binlogtool.format_api.tables_and_changes import (
     RecordTableRows,
@@ -27,7 +26,10 @@ from binlogtool.format_api.tables_and_changes import (
     qualify_name,
 )
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageCatalog, MessageMember, StatementType
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Batch
+    from binlogtool.limits import Limits
 
 # --- Bulk decoding with the protobuf library ---
 

@@ -82,7 +82,7 @@ def detect(head: FileHead) -> FormatMatch:
     if _has_proven_entry(data):
         return FormatMatch(60, "damaged at the start; an entry with the right checksum follows")
     if head.is_whole and len(data) <= ENVELOPE_SIZE and data[:4] in _TYPE_BYTES:
-        return FormatMatch(20, "the head of an entry, torn")
+        return FormatMatch(20, "a torn entry header")
     has_default_name = base == FILE_PATTERNS[0]
     return FormatMatch(
         10 if has_default_name else 0,

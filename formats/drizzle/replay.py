@@ -14,13 +14,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     ADD,
     APPLIED,
@@ -45,6 +43,10 @@ from binlogtool.formats.drizzle.decode import UndecodableError, create_transacti
 from binlogtool.formats.drizzle.schema import ENVELOPE_SIZE, MAX_MESSAGE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.formats.drizzle.validate import MAX_OPEN, TransactionIdSet, TransactionKey
 from binlogtool.limits import MIB
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import DecodedRecords
+    from binlogtool.format_api.layout import RangeReader
 
 # --- Simulation of the server's reader ---
 

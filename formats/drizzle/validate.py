@@ -433,7 +433,7 @@ class DrizzleValidator(msgspec.Struct):
     _damaged: bool = False
     _findings: list[Finding] = msgspec.field(default_factory=list)
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the entries of one batch."""
         self._findings = []
         frames, window, base, record = batch.frames, batch.window, batch.base, batch.first_record

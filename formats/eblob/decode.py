@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,7 +32,6 @@ from binlogtool.format_api.tables_and_changes import (
     TableRow,
     TableSchema,
 )
-from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
     EblobRecordKind,
@@ -54,7 +53,10 @@ from binlogtool.formats.eblob.schema import (
     WRITE_CONTROL_SIZE,
     ControlFlag,
 )
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
+    from binlogtool.limits import Limits
 
 # --- Decoded records ---
 
@@ -211,7 +213,7 @@ class EblobSplitPoints(EveryFrameSplitFinder):
 
     _last_records: tuple[EblobRecord, ...] = ()
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the end of all records so far, even inside a group."""
         context = self.layout.context
         remember_last_records(batch, context.last_records, context.dialect.byte_order)

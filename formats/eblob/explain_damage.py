@@ -80,15 +80,13 @@ def _classify_record_header(dialect: EblobDialect, head: bytes, problem: Finding
         return _with_diagnosis(problem, HOLE, stops_here=True)
     if record_type not in dialect.types:
         plausible = not flags and max(sizes) <= MAX_SIZE and not any(head[96:])
-        return _with_diagnosis(problem, _type_diagnosis(record_type) if plausible else NO_HEADER, stops_here=True)
+        return _with_diagnosis(
+            problem, (BAD_TYPE if record_type else TYPE_ZERO) if plausible else NO_HEADER, stops_here=True
+        )
     if flags:
         has_valid_sizes = max(sizes) <= MAX_SIZE
         return _with_diagnosis(problem, FLAGS_SET if has_valid_sizes else NO_HEADER, "bad-header", stops_here=True)
     return _with_diagnosis(problem, _size_diagnosis(dialect, sizes))
-
-
-def _type_diagnosis(record_type: int) -> str:
-    return BAD_TYPE if record_type else TYPE_ZERO
 
 
 def _size_diagnosis(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:

@@ -12,14 +12,12 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
@@ -41,6 +39,10 @@ from binlogtool.formats.eblob.detect_layout import EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
 from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import DecodedRecords
+    from binlogtool.format_api.layout import RangeReader
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {

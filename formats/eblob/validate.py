@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,6 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
 from binlogtool.formats.eblob.decode import type_names
-from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
 from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
@@ -23,7 +22,10 @@ from binlogtool.formats.eblob.overwrite_groups import (
     remember_last_records,
 )
 from binlogtool.formats.eblob.schema import TARGET_SIZE
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
+    from binlogtool.limits import Limits
 
 _COLUMNS = ("offset", "end", "meta_size", "data_size")
 _MAX_GENERAL_RUN = 64
@@ -86,7 +88,7 @@ class EblobValidator(msgspec.Struct):
         """The dialect of the file."""
         return self.context.dialect
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the records of one batch."""
         count = batch.frames.count
         findings = _check_reserved_bytes(batch)

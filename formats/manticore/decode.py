@@ -343,7 +343,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
 
     context: ManticoreLogContext
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last transaction of a batch; learn the table names in it."""
         learn_table_names(self.context, batch, batch.frames.count)
         return split_after(batch, batch.frames.count)

@@ -79,11 +79,8 @@ def _describe_removal(version: int, setting: int, missing: Sequence[int], number
         f"without {len(missing)} listed {'file' if len(missing) == 1 else 'files'} that "
         f"{'is' if len(missing) == 1 else 'are'}"
     )
-    text += (
-        f" not there ({names}): the transactions in {'it' if len(missing) == 1 else 'them'} are given "
-        f"up, those of every"
-    )
-    text += " table has saved them"
+    text += f" missing ({names}): its" if len(missing) == 1 else f" missing ({names}): their"
+    text += " transactions are lost, unless their table has saved them"
     is_newest = missing == [max(numbers)]
     return text + (
         "; it is the newest: if the server died before it created the file, there were none" if is_newest else ""

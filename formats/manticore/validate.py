@@ -331,7 +331,7 @@ class ManticoreMetaValidator(msgspec.Struct, frozen=True):
 
     context: MetaContext
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Return no findings: there are no records."""
         return ()
 
@@ -414,7 +414,7 @@ class ManticoreLogValidator:
         tables = counts[self.context.ops.ADD_INDEX]
         return counts.total() - tables - counts[self.context.ops.ADD_CACHE], tables
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the transactions of one batch."""
         self._findings = []
         ops, index = to_int_list(batch.frames["op"], 0, batch.frames.count), 0

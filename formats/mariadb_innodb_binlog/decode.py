@@ -235,7 +235,7 @@ class PageSplitPoints(msgspec.Struct):
     _definitions: CarriedDefinitions = msgspec.field(default_factory=lambda: CarriedDefinitions())
     _groups: CommitGroupReader | None = None
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the start of the last page in which a record begins, unless the record before has nested records."""
         if batch.positions is None:
             return split_after(batch, batch.frames.count)

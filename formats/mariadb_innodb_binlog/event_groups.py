@@ -755,9 +755,9 @@ class EventAssembler:
         """Number of the next record."""
         return self._records.next_number
 
-    def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
+    def assemble(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the events of the groups whose COMMIT records end in these pages."""
-        yield from self._convert_records(self._records.feed(batch))
+        yield from self._convert_records(self._records.assemble(batch))
 
     def skip_damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
         """Yield the events of groups whose COMMIT records end before the skipped pages."""

@@ -9,17 +9,15 @@ the FORMAT_DESCRIPTION of a classic binary log precedes them, as in `convert --t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
-from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
 from binlogtool.formats.binlog_events.event_schemas import get_event
 from binlogtool.formats.binlog_events.sql.script import create_script as script_of_events
 from binlogtool.formats.binlog_events.wire_format import (
@@ -39,7 +37,12 @@ from binlogtool.formats.binlog_events.write_log import (
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventGroup
 from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_state
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext, IbbRecordType
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import BodyWithFindings
+    from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, LogFileLayout
+    from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
+    from binlogtool.limits import Limits
 
 # --- Event groups and GTID states for other log formats ---
 

@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
@@ -75,6 +73,10 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import LogValidationState
 from binlogtool.limits import MIB
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import DecodedRecords
+    from binlogtool.format_api.layout import RangeReader
 
 # --- Prediction of readers ---
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.layout import Batch, KernelCompiler
-from binlogtool.format_api.tables_and_changes import (
-    ChangeReader,
-    EventRows,
-    RecordChanges,
-    RecordTableRows,
-)
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
 from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
-from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Batch, KernelCompiler
+    from binlogtool.format_api.tables_and_changes import (
+        ChangeReader,
+        EventRows,
+        RecordChanges,
+        RecordTableRows,
+    )
+    from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
+    from binlogtool.limits import Limits
 
 
 def _get_event_context(context: IbbFileContext, what: str) -> Any:

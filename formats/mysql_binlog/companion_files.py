@@ -859,7 +859,7 @@ def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
         return
     context.page_size = int.from_bytes(data[8:12], "little") if len(data) >= FIRST_PAGE_AT else 0
     if not MIN_PAGE_SIZE <= context.page_size <= MAX_PAGE_SIZE:
-        text = f"pages of {context.page_size:,} bytes cannot be: the server rebuilds the index"
+        text = f"pages of {context.page_size:,} bytes are impossible: the server rebuilds the index"
         yield make_finding("bad-header", 8, 4, text, severity=Severity.WARNING)
     elif data[4] != 1:
         text = f"version {data[4]}.{data[5]}; 1.0 is known"

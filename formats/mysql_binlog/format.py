@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from binlogtool.findings import Finding
 from binlogtool.format_api.format import (
     FileHead,
     FileTail,
@@ -18,7 +18,6 @@ from binlogtool.format_api.format import (
     ValidationRules,
     Validator,
 )
-from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.tables_and_changes import TableSupport
@@ -47,7 +46,11 @@ from binlogtool.formats.mysql_binlog.companion_files import (
 from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
 from binlogtool.formats.mysql_binlog.detect_layout import detect_log
 from binlogtool.formats.mysql_binlog.repair import REPAIR
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.findings import Finding
+    from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
+    from binlogtool.limits import Limits
 
 # --- Dispatch by file kind of a log ---
 
@@ -74,7 +77,7 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
 class _NoRecordsValidator:
     """Validator of a file without records: all its findings come from the layout."""
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         return ()
 
     def skip_damage(self, start: int, end: int) -> None:

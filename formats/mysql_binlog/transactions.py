@@ -197,7 +197,7 @@ class BinlogSplitFinder:
         self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
         self._noted_maps = array("q")
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the split point after the last event of the batch at which no group is open."""
         count, state = batch.frames.count, self._kernel_state
         state[tracker_kernels.BOUNDARY_COUNT] = state[tracker_kernels.MAP_COUNT] = 0

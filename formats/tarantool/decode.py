@@ -270,7 +270,7 @@ def _decode_mixed_bodies(
             if shape & ODD_SEEN or position < 0 or keys[i] & (DUPLICATE_KEY | UNKNOWN_KEY):
                 raise InexactValueError
             body = decode_fast(arena[position:end])
-            names = _get_key_names(row_type)
+            names = _create_key_names(row_type if row_type in TYPE_NAMES else 0)
             named = {names[key]: value for key, value in body.items()}
             if shape >= depth << 8:
                 named = check_exact(named, (shape >> 32) + len(body), depth + 1)
@@ -340,10 +340,6 @@ class _BodyKeyNames(dict[int, str]):
 @cache
 def _create_key_names(row_type: int) -> _BodyKeyNames:
     return _BodyKeyNames(row_type)
-
-
-def _get_key_names(row_type: int) -> _BodyKeyNames:
-    return _create_key_names(row_type if row_type in TYPE_NAMES else 0)
 
 
 _VYLOG_KEY_NAMES = {str(key): name for key, name in VYLOG_KEYS.items()}
@@ -457,7 +453,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
 
     context: TarantoolContext
 
-    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+    def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last block of a batch, and store the space names that the batch defines."""
         spaces = to_int_list(batch.records["space_id"], 0, batch.records.count)
         if BOX_SPACE_ID in set(spaces):

@@ -5,7 +5,7 @@ tuple as one column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,9 +23,11 @@ from binlogtool.format_api.tables_and_changes import (
 )
 from binlogtool.formats.tarantool.codes import ROW_KINDS, TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.limits import Limits
 
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
 """Field numbers of `_space`, and of the key parts in `_index`."""

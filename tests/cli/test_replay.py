@@ -267,7 +267,7 @@ def test_compare_tells_equal_states_from_different_ones(samples: Path, tmp_path:
     assert errors(value, SCHEMAS["compare"]) == []
     assert done.code == 1 and value["equal"] is False and value["differs"]
     assert dry_run("--compare", copy, one).code == 0
-    assert "leave the same state" in dry_run("--compare", copy, one).text
+    assert "end with the same state" in dry_run("--compare", copy, one).text
     assert "differ in" in dry_run("--compare", other, one).text
 
 

@@ -162,7 +162,7 @@ def test_valid_records_are_cut_only_with_consent(damaged: Path) -> None:
     size = damaged.stat().st_size
     refused = invoke("truncate-to-durable", "--apply", "--yes", str(damaged))
     assert refused.code == 5 and damaged.stat().st_size == size
-    assert "3 complete records follow the damage; cutting would discard them; nothing was changed" in refused.err
+    assert "3 complete records follow the damage; truncating would discard them; nothing was changed" in refused.err
     done = invoke("truncate-to-durable", "--apply", "--yes", "--allow-discard-valid", str(damaged))
     assert done.code == 0 and damaged.stat().st_size == size // 5
 

@@ -23,7 +23,7 @@ MISSPELT = [
         "0-2-7795: the log has no such transaction; it has 0-1-7792 to 0-1-7796; did you mean 0-1-7795?",
     ),
     (("--xid", "0-1-77"), "--xid 0-1-77: the log has no such transaction; it has 0-1-7792 to 0-1-7796"),
-    (("--origin", "7"), "--origin 7: no record of the log has this origin; they have 1"),
+    (("--origin", "7"), "--origin 7: no record of the log has this origin; the log has 1"),
     (("--type", "INSERT"), "--type INSERT: mysql-binlog has no such record type"),
     (("--type", "WRITE_ROW"), "--type WRITE_ROW: unknown record type; did you mean WRITE_ROWS"),
 ]

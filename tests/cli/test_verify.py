@@ -248,7 +248,7 @@ def test_a_log_whose_newest_record_is_too_old_is_reported_once() -> None:
     done = invoke("verify", "--max-age", "1h", str(MARIADB))
     assert done.code == 1 and done.text.count("log-outdated") == 1
     assert "mariadb-bin.000002   WARNING " in done.text
-    assert "the newest record is of 2026-11-20T18:00:00Z, " in done.text and "--max-age allows 1 h" in done.text
+    assert "the newest record is from 2026-11-20T18:00:00Z, " in done.text and "--max-age allows 1 h" in done.text
     assert "DAMAGED" not in done.text
     assert invoke("verify", "--max-age", "36500d", str(MARIADB)).code == 0
     assert invoke("verify", "--max-age", "1h", "--depth", "checksum", str(MARIADB)).code == 2

@@ -14,9 +14,9 @@ from binlogtool.repair.atomic_file_changes import execute_plan
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
 from binlogtool.repair.undo_file import UndoFile, read_undo_file
 from binlogtool.repair.undo_repair import finish_interrupted
-from binlogtool.verification.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
+from tests.verify_bytes import verify_bytes
 
 LOG, META, NEXT, LAST = "/disk/transaction.log", "/disk/transaction.log.1", "/disk/next.log", "/disk/reserve.log"
 

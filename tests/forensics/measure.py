@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
 from tests.forensics.damage import KINDS, Done
+from tests.verify_bytes import verify_bytes
 
 FORMATS = ("tarantool", "drizzle", "manticore", "eblob", "mysql-binlog", "mariadb-innodb-binlog")
 WORDS = ("right", "wrong", "none", "unseen")

@@ -14,10 +14,11 @@ import binlogtool
 from binlogtool.core.damage_causes import DamagedRegion, DamageEvidence, find_cause
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import CRC32, CRC32C, step_register, unshift_register
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from tests.cli.samples import plain_log
 from tests.forensics.damage import KINDS
 from tests.forensics.measure import FORMATS, Sample, measured, samples
+from tests.verify_bytes import verify_bytes
 
 
 def message(text: bytes) -> bytes:

@@ -110,7 +110,7 @@ def test_a_server_refuses_the_file_all_the_same(
         done = invoke("-f", spec, command, str(path))
         assert "one flipped bit explains the damaged header" in done.text + done.err, command
     plan = invoke("-f", spec, "truncate-to-durable", str(path))
-    assert plan.code == 1 and "--to-file NEW --keep-after-damage writes a copy with it put right" in plan.text
+    assert plan.code == 1 and "--to-file NEW --keep-after-damage writes a copy with the bit corrected" in plan.text
 
 
 HEADS = {"tarantool": range(125), "snapshot": range(97), "manticore": range(8), "manticore-14": range(8),

@@ -50,13 +50,13 @@ def judged(path: Path, format: Format, backend: str, hints: Hints = Hints()) -> 
             seen.damage.append((start, end))
             self._judge.skip_damage(start, end)
 
-        def feed(self, batch: Batch) -> Sequence[Finding]:
+        def validate_batch(self, batch: Batch) -> Sequence[Finding]:
             count = batch.records.count
             seen.records += RecordLocations(batch, self._layout, 0, count).offsets() if count else ()
             offsets, ends = batch.frames["offset"], batch.frames["end"]
             frames = range(batch.frames.count)
             seen.frames += ((batch.base + int(offsets[i]), batch.base + int(ends[i])) for i in frames)
-            return self._judge.feed(batch)
+            return self._judge.validate_batch(batch)
 
     judging = replace(
         format.validation, validator=lambda layout, *rest: Spy(format.validation.validator(layout, *rest), layout)

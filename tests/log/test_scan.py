@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
+from tests.verify_bytes import verify_bytes
 
 MESSAGE = (
     bytes.fromhex("0a1608021001")

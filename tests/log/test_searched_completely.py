@@ -18,10 +18,10 @@ from binlogtool.core.open_file import BytesSource, open_file
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
-from binlogtool.verification.verify import verify_bytes
 from tests.fuzz.mutate import sectors
 from tests.harness import oracle, oracle_ibb, oracle_mysql
 from tests.harness.slowness import slowness
+from tests.verify_bytes import verify_bytes
 
 SECTOR = 512
 LONGEST = 128 * KIB

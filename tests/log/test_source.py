@@ -15,7 +15,7 @@ import zstandard
 import binlogtool
 from binlogtool.core.open_file import FileSource, StreamSource, Window, open_source
 from binlogtool.errors import InputOutputError
-from binlogtool.verification.verify import verify_bytes
+from tests.verify_bytes import verify_bytes
 
 SAMPLE = "drizzle/basic-checksum.log"
 

@@ -78,8 +78,8 @@ WRONG = [
     ("", 1, "a condition"), ("object = 'x", 10, "a value"), ("seq = ", 7, "a value"), ("(seq=1", 7, "')'"),
     ("seq=1)", 6, "'and', 'or' or the end"), ("seq=1 and", 10, "a condition"), ("seq 1", 5, "a comparison"),
     ("seq is 4", 8, "'null'"), ("after.a like 5", 14, "a text in quotes"), ("after.a = 1e5", 11, "a value"),
-    ("after. = 1", 8, "a name"), ("after = 1", 1, "needs a name after it"),
-    ("after[1] = 4", 1, "needs a name after it"), ("type.x = 1", 1, "has nothing below it"),
+    ("after. = 1", 8, "a name"), ("after = 1", 1, "needs the name of a member"),
+    ("after[1] = 4", 1, "needs the name of a member"), ("type.x = 1", 1, "has no members"),
     ("seq = 1 and foo = 1", 13, "a record has type, seq"), ("seq = time 'x'", 7, "a time such as"),
     ("__import__('os') = 1", 1, "a record has"), ("after.a in (1,)", 14, "')'"),
     ("after.a = " + "1" * 101, 11, "100 digits"),
@@ -114,9 +114,9 @@ def test_two_conditions_on_rows_speak_of_the_same_row() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("time = 'yesterday'", "time is compared with 'yesterday', which is no time"),
-        ("5 < time", "time is compared with 5, which is no time"),
-        ("time in ('2026-01-01', 'x')", "time is compared with 'x', which is no time"),
+        ("time = 'yesterday'", "time is compared with 'yesterday', which is not a time"),
+        ("5 < time", "time is compared with 5, which is not a time"),
+        ("time in ('2026-01-01', 'x')", "time is compared with 'x', which is not a time"),
         ("offset > 'end'", "offset is a number, and is compared with the text 'end'"),
         ('after.a = "x"', "a text has single quotes"),
         ("after.@1 = 4", "write a name such as @1 in backquotes"),

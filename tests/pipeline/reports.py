@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-from binlogtool.report.verify_and_plan_text import verify_report_to_json
+from binlogtool.report.verify_and_plan_text import encode_verify_report
 from binlogtool.verification.verify_report import Report
 
 
 def as_json(report: Report) -> str:
-    return json.dumps(verify_report_to_json(report, ""), default=repr)
+    return b"".join(encode_verify_report(report, "")).decode()

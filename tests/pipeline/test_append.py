@@ -454,7 +454,7 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--final",), "--final is for --append"),
+        (("--final",), "--final needs --append"),
         (("--append", "--to", "raw"), "--append is for jsonl, parquet"),
         (("--append", "--overwrite"), "it cannot be combined with --overwrite"),
         (("--append", "--start-position", "4"), "positions"),

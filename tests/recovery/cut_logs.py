@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from binlogtool.findings import Severity
 from binlogtool.repair.file_io import SystemCalls
-from binlogtool.verification.verify import verify_bytes
 from tests.harness import oracle
 from tests.harness.samples import samples
+from tests.verify_bytes import verify_bytes
 
 LIMIT = 64 * 1024
 FORMATS = ("tarantool", "drizzle", "mysql-binlog", "manticore", "sphinx", "eblob")

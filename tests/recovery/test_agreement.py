@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.report.policy import compute_exit_code
+from binlogtool.report.finding_policy import compute_exit_code
 from tests.sampling import EXHAUSTIVE, take_sample
 
 _NO_LOGS = (".json", ".jsonl", ".gz", ".txt", ".md", ".sql", ".tsv", ".py")

@@ -26,7 +26,7 @@ SALVAGE = RepairPolicy(salvage=True)
 FIX = RepairPolicy(fix_meta=True)
 FIRST, SECOND = log([block(dml(1)), block(dml(2))]), log([block(dml(3)), block(dml(4))], vclock="{1: 2}")
 ROW = len(block(dml(1)))
-IS_NEWER = "00000000000000000002.xlog is newer: the server does not append here any more"
+IS_NEWER = "00000000000000000002.xlog is newer: the server no longer appends here"
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_a_result_that_is_not_as_planned_is_told(tmp_path: Path) -> None:
     path.write_bytes(damaged_log(5))
     plan = binlogtool.plan_truncate(path, policy=LEFT)
     check = make_result_check(plan, reading())
-    assert f"{path}: still has something to cut" in check()
+    assert f"{path}: still has bytes to remove" in check()
     kept = path.read_bytes()[: plan.files[0].durable_end]
     path.write_bytes(kept)
     assert check() == []
@@ -275,11 +275,11 @@ def test_a_file_that_should_be_gone_is_looked_for(pair: Sequence[Path]) -> None:
     plan = binlogtool.plan_truncate(folder)
     gone = replace(plan, files=tuple(replace(one, action="remove", pieces=()) for one in plan.files))
     check = make_result_check(gone, reading())
-    assert check() == [f"{first}: is still there", f"{second}: is still there"]
+    assert check() == [f"{first}: still exists", f"{second}: still exists"]
     first.unlink()
-    assert check() == [f"{second}: is still there"]
+    assert check() == [f"{second}: still exists"]
     second.unlink()
     os.symlink("nowhere", second)
-    assert check() == [f"{second}: is still there"]
+    assert check() == [f"{second}: still exists"]
     second.unlink()
     assert check() == []

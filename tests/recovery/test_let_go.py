@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.verification.verify import verify_bytes
+from tests.verify_bytes import verify_bytes
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 LOGS = {

@@ -139,7 +139,7 @@ def test_complete_records_behind_damage_are_cut_only_with_consent(tmp_path: Path
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (RepairPolicy(max_loss=84), ["85 bytes would be cut, --max-loss allows 84"]),
+        (RepairPolicy(max_loss=84), ["85 bytes would be removed, --max-loss allows 84"]),
         (RepairPolicy(max_loss=85), []),
         (RepairPolicy(max_loss_records=0), []),
     ],

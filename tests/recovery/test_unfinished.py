@@ -170,7 +170,7 @@ def test_a_dump_that_a_limit_ended_says_what_became_of_its_output(
     done = invoke("dump", "--timeout", "1s", str(plain))
     assert (
         done.code == 6
-        and "the time limit was reached (--timeout); what was printed is partial" in done.err
+        and "the time limit was reached (--timeout); the printed output is partial" in done.err
         and done.out
     )
 

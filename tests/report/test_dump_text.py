@@ -11,7 +11,7 @@ from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordC
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import LongValue, RowChanges
 from binlogtool.format_api.json_values import JsonStyle
-from binlogtool.report.dump_text import TextOptions, TextWriter, ValueFormatter
+from binlogtool.report.dump import TextOptions, TextWriter, ValueFormatter
 from binlogtool.terminal.escape import make_painter
 from tests.report.values import block
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.terminal.escape import escape, escape_bytes
+from binlogtool.terminal.escape import escape
 
 ACTING = {*range(0x20), *range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F)}
 ACTING |= {*range(0x2060, 0x206A), 0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xD800, 0xE000)}
@@ -53,13 +53,6 @@ def test_every_acting_character_of_unicode_is_made_visible() -> None:
 def test_every_printable_ascii_character_stays() -> None:
     text = "".join(map(chr, range(0x20, 0x7F)))
     assert escape(text) == text
-
-
-@given(st.binary())
-def test_bytes_become_printable_ascii_that_says_each_byte(data: bytes) -> None:
-    shown = escape_bytes(data)
-    assert shown.isascii() and (shown.isprintable() or not shown)
-    assert shown.encode("ascii").decode("unicode_escape").encode("latin-1") == data
 
 
 def test_escaping_imports_nothing_heavy() -> None:

@@ -19,7 +19,7 @@ from binlogtool.core.open_file import BytesSource, LogFile, open_file
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.report.annotated_bytes import annotation_to_json
+from binlogtool.report.annotated_bytes import AnnotationJsonWriter
 from binlogtool.schema.annotation import Annotation, FieldRow
 from binlogtool.terminal.hexdump import HexdumpOptions, render_hexdump
 
@@ -220,7 +220,11 @@ def test_the_worked_example_of_the_specification_reads_as_written_there(corpus: 
 
 def test_the_json_form_has_the_members_of_the_contract(corpus: Path) -> None:
     path = corpus / "drizzle/generated/damaged/bitflip-payload.log"
-    value: dict[str, Any] = json.loads(encode_document(annotation_to_json(annotate_path(path, format="drizzle"))))
+    annotation = annotate_path(path, format="drizzle")
+    writer = AnnotationJsonWriter(annotation.file, annotation.size)
+    text = b"".join(writer.encode_rows(annotation.rows)) + writer.finish(annotation.findings)
+    value: dict[str, Any] = json.loads(text)
+    assert text == encode_document(value)
     assert list(value) == ["schema", "file", "size", "fields", "findings"]
     assert value["schema"] == "binlogtool/annotate/1"
     assert (value["file"], value["size"]) == (str(path), path.stat().st_size)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from binlogtool.core.json_text import encode_document
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.report.policy import (
+from binlogtool.report.finding_policy import (
     FindingPolicy,
     IgnoreRule,
     baseline_to_json,
@@ -21,11 +21,11 @@ from binlogtool.report.policy import (
     select_exit_code,
 )
 from binlogtool.report.verify_and_plan_text import (
+    encode_verify_report,
     file_report_from_json,
     file_report_to_json,
     set_report_from_json,
     set_report_to_json,
-    verify_report_to_json,
 )
 from binlogtool.verification.verify_report import PathFailure
 from tests.report.values import report
@@ -119,7 +119,7 @@ def test_reports_survive_the_way_through_json() -> None:
 
 
 def test_the_summary_counts_every_finding_once() -> None:
-    value = verify_report_to_json(report(), "1")
+    value = json.loads(b"".join(encode_verify_report(report(), "1")))
     assert value["summary"]["findings"] == {"error": 2, "warning": 0, "note": 1}
     assert list(value["summary"]["findings"]) == ["error", "warning", "note"]
     assert len(list_located_findings(report())) == 3

@@ -14,7 +14,7 @@ class Judge:
     def __init__(self, layout, compile, limits):
         self.types, self.last = Counter(), None
 
-    def feed(self, batch):
+    def validate_batch(self, batch):
         columns = (to_int_list(batch.frames[name], 0, batch.frames.count) for name in ("offset", "end", "type", "seq"))
         found = []
         for record, (start, end, kind, number) in enumerate(zip(*columns, strict=True), batch.first_record):

@@ -139,7 +139,7 @@ _MANY_FORMS = "their row events have too many forms"
 _UNCERTAIN = "the names of their columns are not certain"
 _CASCADES = "foreign keys are checked"
 _OTHER_HEAD = f"they have more than {MAX_COMPILED_COLUMNS} columns, or other columns than their table map"
-_PARTIAL_JSON = "they have parts of JSON values"
+_PARTIAL_JSON = "they have partial JSON values"
 _INVALID_ROWS = "they are not valid, or too large"
 _UNPACKED = f"compressed events have more than {_MAX_UNPACKED_BYTES >> 20} MiB"
 

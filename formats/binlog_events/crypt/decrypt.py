@@ -548,7 +548,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
     values = {str(one.type): one.value for one in parsed.fields}
     missing = [name for name in ("key_id", "encrypted_password", "iv") if name not in values]
     if missing:
-        raise MalformedError(f"the encryption header has no {missing[0]}", finding_id="bad-header")
+        raise MalformedError(f"the encryption header lacks {missing[0]}", finding_id="bad-header")
     key_id = values["key_id"].text.decode("utf-8", "backslashreplace")
     return EncryptionHeader(parsed.version, key_id, values["encrypted_password"], values["iv"])
 

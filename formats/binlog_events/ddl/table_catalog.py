@@ -484,7 +484,7 @@ class TableCatalog(msgspec.Struct):
         if isinstance(definition, str):
             return f"its generated columns are unknown: {definition}" if definition else None
         if definition.versioned:
-            return "it keeps the history of its rows, and no statement can set their times"
+            return "the table is system-versioned, and no statement can set the times of its rows"
         declared = {(column.name or "").lower() for column in definition.columns}
         for column in table.columns if declared else ():
             if (column.name or "").lower() not in declared and not column.generated:

@@ -457,7 +457,7 @@ class _OptionalMetadataParser:
 def _check_count(item: OptionalMetadataItem, count: int, columns: Sequence[int]) -> None:
     """Reject an item with fewer values than columns: an empty value has no fields even if columns need some."""
     if count < len(columns):
-        raise MalformedError(f"{item.value.label}: nothing for {len(columns):,} columns")
+        raise MalformedError(f"{item.value.label}: no entries for {len(columns):,} columns")
 
 
 def _as_text(value: str | bytes) -> str:

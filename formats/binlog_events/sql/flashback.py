@@ -226,14 +226,14 @@ class FlashbackConflicts(msgspec.Struct):
                 count = len(changes.rows)
                 message = (
                     f"{name}: {count:,} {'row was' if count == 1 else 'rows were'} changed again later by changes that "
-                    f"are not selected: {_join_examples(changes.examples, count)}; the undo does not find such a row, "
-                    f"or restores values from before that change; select that change as well"
+                    f"are not selected: {_join_examples(changes.examples, count)}; the flashback does not find such "
+                    f"a row, or restores values from before that change; select that change as well"
                 )
                 yield make_finding(CHANGED_LATER, None, 0, message)
             if changes.others:
                 message = (
                     f"{name}: {_join_examples(changes.others, len(changes.others))} came later and is "
-                    f"not selected; the undo finds the table in a different state than the selected changes left it in"
+                    f"not selected; the flashback finds the table in another state than the selected changes left it in"
                 )
                 yield make_finding(CHANGED_LATER, None, 0, message)
         if self.unchecked:

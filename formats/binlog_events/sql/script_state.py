@@ -453,7 +453,7 @@ class ScriptFilter:
         if not databases or find_renamed_database(sql, dict.fromkeys(databases, "")) is not None:
             self._left_out += 1
             reasons = _BY_DATABASE if databases else _BY_OBJECT if self.wording.row_filter is None else _BY_CONDITION
-            reason = reasons[self._left_out > 1] + ("; the first one is here" if self._left_out > 1 else "")
+            reason = reasons[self._left_out > 1] + ("; this is the first one" if self._left_out > 1 else "")
             self._first_left_out = self._first_left_out or event_finding(context, "statement-left-out", reason)
             self._first_left_out = structs_replace(self._first_left_out, message=reason)
         return True

@@ -389,7 +389,7 @@ class RecordAssembler:
         parts = (self._open_record, self._nested_record, *self._held_records[:1])
         return min((part.offset for part in parts if part is not None), default=None)
 
-    def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
+    def assemble(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these pages, and findings about the chain of chunks."""
         if self._damage is not None:
             self._drop_open_record()

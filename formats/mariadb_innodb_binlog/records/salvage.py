@@ -163,7 +163,7 @@ class IbbSalvagedRecords:
         self._records = _SalvageAssembler(context, compile_kernel, correct_page)
         self._unproven_pages: UnprovenPages = []
 
-    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
+    def assemble_unproven(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the records that end in these frames. reason: why the frames are unproven; None = they are proven."""
         return self._select_sound_records(self.iter_all_records(batch, reason))
 
@@ -186,7 +186,7 @@ class IbbSalvagedRecords:
                 return
             self._unproven_pages.append((start, start + len(page), reason))
             batch = _blank_page_rest(batch, page, framed_end)
-        yield from self._split_by_reasons(self._records.feed(batch))
+        yield from self._split_by_reasons(self._records.assemble(batch))
         if self._records.pending_at is None:
             self._unproven_pages.clear()
 
@@ -303,7 +303,7 @@ class IbbSalvagedEvents:
         self._groups = CommitGroupReader(context, self._pages)
         self._events = EventAssembler(context, compile_kernel)
 
-    def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
+    def assemble_unproven(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the events whose groups end in these frames. reason: why these are unproven; None = proven."""
         return self._salvage_batches(self._records.iter_all_records(batch, reason))
 

@@ -463,7 +463,7 @@ class _GtidCollector:
         """Add the next page."""
         window = memoryview(page)
         frames = ColumnTable(1, {"offset": [0], "end": [len(page)]})
-        for batch in self.assembler.feed(Batch(0, window, frames, window, None, (), (), 0, 0)):
+        for batch in self.assembler.assemble(Batch(0, window, frames, window, None, (), (), 0, 0)):
             if isinstance(batch, Batch):
                 self._add_batch(batch)
 
@@ -488,14 +488,10 @@ def check_against_redo_log(files: Sequence[IbbLogFile]) -> Iterator[SetFinding]:
     name = os.path.basename(files[0].context.hints.redo or "ib_logfile0")
     log = RedoLog(redo.read, redo.size)
     summary = summarize_redo_log(log)
-    yield from (SetFinding(name, _prefix_redo_finding(found)) for found in summary.findings)
+    yield from (SetFinding(name, replace(found, message=f"redo log: {found.message}")) for found in summary.findings)
     if summary.end_lsn is None or not summary.is_acceptable or log.is_encrypted:
         return
     yield from _RecoveryCheck(log, summary, files, name).iter_findings()
-
-
-def _prefix_redo_finding(problem: Finding) -> Finding:
-    return replace(problem, message=f"redo log: {problem.message}")
 
 
 class _RecoveryCheck:

@@ -322,7 +322,7 @@ class IbbFileValidator:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings about the records of a batch."""
         return list(self._check_batch(batch))
 
@@ -494,9 +494,7 @@ class IbbFileValidator:
         header = self.context.header
         interval = header.diff_state_interval if header is not None else 0
         if page_offset or ((page != 1 and (not interval or page % interval)) and header is not None):
-            text = (
-                f"a GTID_STATE record is in page {page} at offset {page_offset}; states stand at the start of page 1 "
-            )
+            text = f"a GTID_STATE record is in page {page} at offset {page_offset}; states are at the start of page 1 "
             yield report_record(record, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
             return
         yield from self._compare_state(record, page, state)

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, SetFinding, SetMember, is_header_correction
-from binlogtool.formats.binlog_events.transactions.boundaries import XaId
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
-    GtidStateRecord,
-    IbbGtid,
-    IbbPosition,
-    XaPrepareRecord,
-)
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import IbbLogFile, check_against_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.schema import NO_FILE, IbbFileContext, file_name, file_number
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+    from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+        GtidStateRecord,
+        IbbGtid,
+        IbbPosition,
+        XaPrepareRecord,
+    )
 
 # --- GTID states and the commits between them ---
 

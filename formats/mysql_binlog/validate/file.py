@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from binlogtool.formats.binlog_events.event_schemas import (
     parse_query,
     parse_xid,
 )
-from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_BEFORE_STATEMENT_END,
     EVENTS_OUTSIDE_GROUPS,
@@ -72,7 +71,10 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
     NumberRange,
     format_gtids,
 )
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.rows.table_map import TableMap
+    from binlogtool.limits import Limits
 
 # --- Beginning and end of a log ---
 
@@ -436,7 +438,7 @@ class BinlogValidator:
 
     # -- interface of the engine ---------------------------------------------------------------------------------------
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the events of one batch."""
         follow_events, state = self._follow_events, self.state
         self.end_rules.note_batch(batch)

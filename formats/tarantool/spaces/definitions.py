@@ -638,7 +638,7 @@ def _parse_part_path(text: str, message: str) -> tuple[PathStep, ...] | None:
 
 def _explain_unchecked(parts: Sequence[KeyPart], options: Mapping[str, Any]) -> str:
     if options.get("func"):
-        return "a function makes its keys"
+        return "a function computes its keys"
     if any(part.path is None for part in parts):
         return "a multikey index"
     if any(part.collation not in _BINARY_COLLATIONS for part in parts):
@@ -660,7 +660,7 @@ def create_tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[Fi
     }
     key_targets: set[tuple[int, tuple[PathStep, ...]]] = set()
     for index in space.indexes.values():
-        if index.unchecked_reason == "a function makes its keys":
+        if index.unchecked_reason == "a function computes its keys":
             continue
         for part in index.parts:
             if part.path is not None:

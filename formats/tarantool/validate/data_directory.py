@@ -10,15 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding, SetMember, Validator, is_header_correction
-from binlogtool.format_api.layout import Kernel, LogFileLayout
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.schema import format_vclock
 from binlogtool.formats.tarantool.validate.row_rules import TarantoolValidator, format_range
 from binlogtool.formats.tarantool.validate.vinyl import (
@@ -29,7 +27,11 @@ from binlogtool.formats.tarantool.validate.vinyl import (
     validate_vinyl_files,
 )
 from binlogtool.formats.tarantool.validate.xlog_and_snap import SnapFacts, SnapValidator, XlogFacts, XlogValidator
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Kernel, LogFileLayout
+    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.limits import Limits
 
 __all__ = ["create_validator", "find_log_directory", "sort_names", "validate_set"]
 

@@ -116,7 +116,7 @@ def advance_transaction(
     return True
 
 
-class LogRows(NamedTuple):
+class LogRowColumns(NamedTuple):
     """Columns with one entry per row of a log."""
 
     types: Int64s
@@ -133,7 +133,7 @@ class LogRows(NamedTuple):
 
 @kernel(is_body_in_order, advance_transaction)
 def skip_ordered_log_rows(
-    start: int, stop: int, first_frame: int, first_record: int, rows: LogRows, state: MutableInt64s
+    start: int, stop: int, first_frame: int, first_record: int, rows: LogRowColumns, state: MutableInt64s
 ) -> int:
     """Skip rows of a log that are in order.
 
@@ -373,7 +373,7 @@ class TarantoolValidator:
     # -- interface of the engine ---------------------------------------------------------------------------------------
     # ----------------------------------------------------------------------
 
-    def feed(self, batch: Batch) -> Sequence[Finding]:
+    def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of a batch."""
         self._check_blocks(batch)
         findings = [*self.check_rows(batch), *find_too_deep_rows(batch, self.max_depth)]

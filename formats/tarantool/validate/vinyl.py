@@ -31,10 +31,10 @@ from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode
 from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState
 from binlogtool.formats.tarantool.validate.row_rules import RowLocation, TarantoolValidator
-from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.validate.data_directory import TarantoolMember
+    from binlogtool.limits import Limits
 
 
 # --- Validators of vinyl files ---
@@ -536,7 +536,7 @@ def _compare_totals(index_facts: IndexFacts, run_facts: RunFacts) -> Iterator[st
         ("max_lsn", index_facts.max_lsn, run_facts.max_lsn),
     ):
         if listed != actual and actual is not None:
-            yield f"{name} in the index is {listed}, the rows of the run say {actual}"
+            yield f"{name} in the index is {listed}, the rows of the run have {actual}"
     for row_type, count in index_facts.stat.items():
         if count != run_facts.stat.get(row_type, 0):
             yield (

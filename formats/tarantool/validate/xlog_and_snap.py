@@ -187,7 +187,7 @@ class XlogValidator(TarantoolValidator):
 
         LSNs of replicas whose rows were skipped may no longer jump.
         """
-        reached: int = self._skip_rows(index, *bounds, row_rules.LogRows._make(columns), self.state)
+        reached: int = self._skip_rows(index, *bounds, row_rules.LogRowColumns._make(columns), self.state)
         if self._replicas_that_may_jump:
             self._replicas_that_may_jump.difference_update(columns[_REPLICA_COLUMN][index:reached])
         return reached
@@ -200,7 +200,7 @@ class XlogValidator(TarantoolValidator):
         if row.type not in REQUIRED_KEYS:
             findings.append(self.report_wrong_type(batch, index, location, "row_type_unknown"))
         if row.header_keys & UNKNOWN_KEY:
-            text = "the row's header has a key without a meaning there: some versions of the server refuse the row"
+            text = "the row's header has an unknown key: some versions of the server refuse the row"
             severity = Severity.WARNING
             findings.append(
                 self.create_finding("reserved-bits-set", location, text, "row_header_key_unknown", severity=severity)
@@ -258,7 +258,7 @@ class XlogValidator(TarantoolValidator):
             text = f"LSN {lsn} of replica {replica} comes after LSN {current}: blocks are out of order"
             return [self.create_finding("sequence-regression", location, text, "lsn_not_monotone", **facts)]
         id_ = "duplicate-sequence" if lsn > self.context.vclock.get(replica, 0) else "sequence-regression"
-        text = f"LSN {lsn} of replica {replica} comes again, after LSN {current}"
+        text = f"LSN {lsn} of replica {replica} is repeated, after LSN {current}"
         return [self.create_finding(id_, location, text, "lsn_not_monotone", **facts)]
 
     def _find_gap(self, replica: int, lsn: int) -> LsnGap | None:

@@ -61,9 +61,9 @@ def test_a_transaction_that_starts_with_its_second_segment_has_a_gap() -> None:
 
 def test_a_damaged_range_explains_missing_segments() -> None:
     judged = DrizzleValidator()
-    judged.feed(batch(log(message(1, insert(), end=0), message(3, insert(), end=0))))
+    judged.validate_batch(batch(log(message(1, insert(), end=0), message(3, insert(), end=0))))
     judged.skip_damage(100, 200)
-    found = judged.feed(batch(log(message(1, insert(), segment=3), message(2, insert(), segment=2)), 2))
+    found = judged.validate_batch(batch(log(message(1, insert(), segment=3), message(2, insert(), segment=2)), 2))
     verdict = judged.finish(FileTail(300, 300, None, 100))
     assert [(f.id, f.facts["diagnosis"]) for f in found] == [("incomplete-transaction", "segments lost")] * 2
     assert [(f.id, f.severity.label) for f in verdict.findings] == [("incomplete-transaction", "warning")]

@@ -50,7 +50,7 @@ def batch(data: bytes, first_record: int = 0) -> Batch:
 def judge(data: bytes) -> tuple[list[Any], Any]:
     """Findings and verdict of an undamaged chain of entries."""
     judged = DrizzleValidator()
-    found = list(judged.feed(batch(data)))
+    found = list(judged.validate_batch(batch(data)))
     verdict = judged.finish(FileTail(len(data), len(data), None, None))
     return [*found, *verdict.findings], verdict
 

@@ -12,7 +12,7 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import EventGroup
 from binlogtool.limits import MIB, Limits
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
     COMMIT,
@@ -32,6 +32,7 @@ from tests.formats.mariadb_innodb_binlog.ibb_make import (
     header,
     sealed,
 )
+from tests.verify_bytes import verify_bytes
 
 P = 16384
 XID = b"\1" + (7).to_bytes(4, "little") + bytes([2, 1]) + b"abc"

@@ -102,7 +102,7 @@ def test_a_damaged_page_costs_its_transactions_and_is_told(page4k: Path) -> None
     log.write_bytes(data)
     done = script(page4k)
     assert done.code == 1 and "checksum-mismatch" in done.err
-    assert b"\n# not here: " in done.out.split(b"DELIMITER ;")[-1]
+    assert b"\n# left out here: " in done.out.split(b"DELIMITER ;")[-1]
     whole, left = statements(before.out), statements(done.out)
     assert len(whole) > len(left) > 10 and set(left) - set(whole) <= {b"ROLLBACK"}
 

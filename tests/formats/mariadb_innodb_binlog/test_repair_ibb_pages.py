@@ -91,7 +91,7 @@ def test_a_page_twice_is_refused_before_anything_is_written(corpus: Path, tmp_pa
     before = path.read_bytes()
     plan = binlogtool.plan_truncate(path, format=logs.FORMAT)
     assert plan.refused and "1 complete record would be discarded" in plan.reasons[0]
-    assert any("still has something to cut" in text for text in plan.reasons)
+    assert any("still has bytes to remove" in text for text in plan.reasons)
     with pytest.raises(RefusedError):
         binlogtool.apply_plan(binlogtool.plan_truncate(path, format=logs.FORMAT, policy=DISCARD), format=logs.FORMAT)
     assert path.read_bytes() == before

@@ -9,8 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
+from tests.verify_bytes import verify_bytes
 
 HEADER = struct.Struct("<IBIIIH")
 GTID, XID, TABLE_MAP, QUERY, DESCRIPTION = 162, 16, 19, 2, 15

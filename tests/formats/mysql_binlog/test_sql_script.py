@@ -200,7 +200,7 @@ def test_the_end_of_a_damaged_log_says_what_is_missing(tmp_path: Path) -> None:
     done = invoke("dump", "-O", "sql", str(path))
     assert done.code == 1
     last = done.text.rindex("pseudo_slave_mode=0")
-    assert f"# not here: {path}: bytes {data.index(lost)} to " in done.text[last:]
+    assert f"# left out here: {path}: bytes {data.index(lost)} to " in done.text[last:]
 
 
 # -- files of LOAD DATA ------------------------------------------------------------------------------------------------

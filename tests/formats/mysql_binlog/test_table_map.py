@@ -21,8 +21,8 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ValueKind,
 )
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import verify_bytes
 from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body
+from tests.verify_bytes import verify_bytes
 
 _C = ColumnType
 

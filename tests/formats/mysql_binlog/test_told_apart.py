@@ -17,9 +17,9 @@ from binlogtool.export.typed_columns import make_cell_converter, to_arrow_type, 
 from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, charset_decoder
-from binlogtool.verification.verify import verify_bytes
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
+from tests.verify_bytes import verify_bytes
 
 EAST_ASIA = ("sjis", "cp932", "gbk", "big5", "ujis", "eucjpms", "euckr", "gb2312")
 

@@ -10,8 +10,9 @@ import msgpack
 import zstandard
 
 import binlogtool
-from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
+from tests.verify_bytes import verify_bytes
 
 checksum = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0)
 END = bytes.fromhex("d510aded")

@@ -164,12 +164,12 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
 def _describe_age(newest_time: str | None, max_age: float, now: datetime) -> str | None:
     """Return a text about a log that is too old; None if it is recent enough."""
     if newest_time is None:
-        return "no record has a time, so that the age of the log is not known (--max-age)"
+        return "no record has a time, so the age of the log is unknown (--max-age)"
     age = (now - datetime.fromisoformat(newest_time)).total_seconds()
     if age <= max_age:
         return None
     return (
-        f"the newest record is of {newest_time[:19]}Z, {format_duration(age)} ago; "
+        f"the newest record is from {newest_time[:19]}Z, {format_duration(age)} ago; "
         f"--max-age allows {format_duration(max_age)}"
     )
 

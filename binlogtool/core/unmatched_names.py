@@ -5,12 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import (
     NUMBERED_GTID,
     RecordFilter,
@@ -22,8 +21,11 @@ from binlogtool.core.record_filter import (
 )
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
-from binlogtool.format_api.format import TransactionPredicate
-from binlogtool.format_api.layout import Batch
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_blocks import BlockDecoder
+    from binlogtool.format_api.format import TransactionPredicate
+    from binlogtool.format_api.layout import Batch
 
 _MAX_NAMES = 100_000
 _MAX_LISTED = 8
@@ -45,11 +47,11 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
             raise UsageError("; ".join(self.missing))
 
 
-class NameCensus:
+class UnmatchedNameFinder:
     """Collect the names in a log that a selection could refer to."""
 
     def __init__(self, selection: Selection, schema: str | None = None) -> None:
-        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
+        """Create an empty finder. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
         self._selection = selection
         self._schema = schema or ""
         self._count = 0
@@ -117,7 +119,7 @@ class NameCensus:
         missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
             text = _join_names(map(str, sorted(self._origins)))
-            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
+            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
         absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *self._unmatched_exclusions()]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
         for name, types in self._type_names.items():
