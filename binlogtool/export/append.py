@@ -399,7 +399,8 @@ class TypedRunFiles:
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        from binlogtool.export.table_router import TableDirectories, TableRouter
+        from binlogtool.export.finish_tables import TableDirectories
+        from binlogtool.export.table_router import TableRouter
         from binlogtool.export.typed_tables import TypedTables
 
         self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
@@ -421,14 +422,17 @@ class TypedRunFiles:
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `RunFileWriter`."""
-        from binlogtool.export.table_job import OpenedPart, route_part
         from binlogtool.export.typed_columns import read_older_tables
 
         self._tables.spools.set_generation(generation)
         file, job = log.files[0], self._job
         known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
-        opened = OpenedPart(log, typed_selection(selection), part, known_tables)
-        route_part(self._router, opened, self.finding_tally, lambda item: is_damage(item.finding, lambda: closed))
+
+        def on_finding(item: FileFinding) -> bool:
+            return self._tables.note_unread(item, damage=is_damage(item.finding, lambda: closed))
+
+        for _ in self._router.route_log(log, typed_selection(selection), known_tables, part, on_finding):
+            pass
         self._router.flush()
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
