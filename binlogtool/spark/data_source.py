@@ -40,15 +40,12 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.export import record_rows, single_table
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
-    HINTS_OPTION,
     Parts,
     ReadRequest,
     TaskFile,
     TaskPiece,
     can_split,
     find_parts,
-    group_files,
-    hints_to_json,
     parse_hints,
     parse_options,
     plan_tasks,
@@ -59,19 +56,6 @@ from binlogtool.export.single_table import TableRowReader
 from binlogtool.export.table_job import read_definitions, tables_before
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableSchema
-
-__all__ = [
-    "HINTS_OPTION",
-    "BinlogReader",
-    "BinlogSource",
-    "ReadPartition",
-    "ReadRequest",
-    "TaskFile",
-    "group_files",
-    "hints_to_json",
-    "read_member",
-]
-
 
 # --- Filter pushdown ---
 
@@ -178,7 +162,7 @@ class ReadPartition(InputPartition):  # type: ignore[misc]
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """Spark data source `format("binlogtool")`, with the option `request` or those of `export.manifest.parse_options`.
+    """Spark data source `format("binlogtool")`, with the options of `export.manifest.parse_options`.
 
     Option pushdown: "true" = filters of the query reduce what is read; Spark's setting
     `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
@@ -201,9 +185,8 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> BinlogReader:
         """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
-        request, hints = parse_options(self.options), parse_hints(self.options)
-        if "request" not in self.options:
-            request = add_histories(request, hints)
+        hints = parse_hints(self.options)
+        request = add_histories(parse_options(self.options), hints)
         has_pushdown = self.options.get("pushdown") == "true"
         return (PushdownReader if has_pushdown else BinlogReader)(
             request, hints, single_table.make_row_reader(request, hints, schema)
