@@ -383,8 +383,7 @@ def convert(
 
         options["lines"] = RecordJsonEncoder().encode_lines
         options["compiled_lines"] = CompiledLineEncoder().encode_ranges
-        if not append:
-            options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG_VALUE_BYTES)
+        options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG_VALUE_BYTES)
     options["selection"] = selection or STOP_AT_DAMAGE
     if append:
         return convert_module.append(_to_path_list(paths), to, output, final=final, **options)

@@ -24,16 +24,9 @@ from msgspec.structs import asdict, replace
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import (
-    FileFinding,
-    ReadOptions,
-    RecordBlock,
-    ScriptText,
-    Selection,
-    SqlFragment,
-)
+from binlogtool.core.record_blocks import LongValueWriter
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
-from binlogtool.export.envelopes.messages import MessageScript, message_script_factory
 from binlogtool.export.incremental import (
     AppendCommit,
     CommitStore,
@@ -63,7 +56,7 @@ from binlogtool.export.manifest import (
     can_split,
     check_columns_exist,
 )
-from binlogtool.export.ordered_output import CompiledLines, LineEncoder, read_file_back
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder, StreamJob, read_file_back
 from binlogtool.export.output_options import (
     COMPRESSIONS,
     EnvelopeOptions,
@@ -71,11 +64,9 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
-from binlogtool.export.sql_scripts import script_selection
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
-from binlogtool.format_api.tables_and_changes import ChangeReader
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -183,18 +174,51 @@ class RunFileWriter(Protocol):
 
 
 class LinesRunFile:
-    """JSON lines. unit: what a line is, for the proof. A finding about a file has no line."""
+    """JSON lines: records as `dump` writes them, or change messages, which have neither generation nor unique key.
 
-    unit = ""
+    A finding about a file has no line.
+    """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, job: AppendJob) -> None:
         self.finding_tally, self.rows = FindingTally(), 0
+        self._job, self._has_messages = job, job.message_options is not None
         self._path = folder / name
         self._file, self._checksum = self._path.open("xb"), 0
 
-    def _write(self, data: bytes) -> None:
-        self._checksum = CRC32.kernel(data, self._checksum)
-        self._file.write(data)
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part; see `RunFileWriter`."""
+        job, values = self._job, LongValueWriter()
+        stream = StreamJob(
+            "jsonl", job.limits, job.backend, selection, job.hints, job.lines,
+            envelope=job.message_options, compiled_lines=job.compiled_lines,
+        )  # fmt: skip
+        for item in stream.read_parts(log, part):
+            if isinstance(item, FileFinding):
+                damage = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+                continue
+            if isinstance(item, RecordBlock):
+                self._add_findings(item)
+                data, long_values, count = stream.encode_block(item), item.long_values, len(item)
+            else:
+                count = len(item.record) if isinstance(item, SqlFragment) else 0
+                data, long_values = bytes(item.data), {}
+            for piece in values.fill(self._add_generation(data, generation), long_values):
+                self._checksum = CRC32.kernel(piece, self._checksum)
+                self._file.write(piece)
+            self.rows += 0 if self._has_messages else count
+        self.rows += stream.message_count
+
+    def _add_findings(self, block: RecordBlock) -> None:
+        for finding in (one for findings in block.findings.values() for one in findings):
+            is_error = self._has_messages and finding.severity is Severity.ERROR
+            self.finding_tally.add(block.file, finding_to_value(finding), damage=is_error)
+
+    def _add_generation(self, lines: bytes, generation: int) -> bytes:
+        """Insert the generation as first member into each line."""
+        if self._has_messages:
+            return lines
+        return b"".join(b'{"generation":%d,%b' % (generation, one[1:]) for one in lines.splitlines(keepends=True))
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Add a finding to the tally only."""
@@ -209,92 +233,23 @@ class LinesRunFile:
         found = read_file_back(self._path)
         if (found.checksum, found.lines) != (self._checksum, self.rows):
             raise InputOutputError(f"{self._path}: what was read back differs from what was written")
-        return f"{self.rows:,} {self.unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
+        unit = "messages" if self._has_messages else "records read"
+        return f"{self.rows:,} {unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
 
     def list_files(self) -> list[RunFile]:
         """Return the file; see `RunFileWriter`."""
         return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
 
-
-class JsonlRunFile(LinesRunFile):
-    """Records as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
-
-    unit = "records read"
-
-    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
-        super().__init__(folder, name)
-        self._encode, self._compiled_lines = encode, compiled_lines
-
-    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `RunFileWriter`."""
-        parts = (
-            log.blocks(selection, part=part)
-            if self._compiled_lines is None
-            else self._compiled_lines(log.record_ranges(selection, part=part))
-        )
-        for item in parts:
-            if isinstance(item, FileFinding):
-                damage = is_damage(item.finding, lambda: closed)
-                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-            elif isinstance(item, SqlFragment):
-                self._write_lines(bytes(item.data), generation)
-                self.rows += len(item.record)
-            else:
-                for finding in (found for findings in item.findings.values() for found in findings):
-                    self.finding_tally.add(item.file, finding_to_value(finding), damage=False)
-                self._write_lines(self._encode(item), generation)
-                self.rows += len(item)
-
-    def _write_lines(self, data: bytes, generation: int) -> None:
-        """Write lines, each a JSON object, with the generation inserted as first member."""
-        lines = data.splitlines(keepends=True)
-        self._write(b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in lines))
-
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all lines; see `RunFileWriter`."""
-        yield self._read_line_keys()
+        """Yield the keys of all lines; see `RunFileWriter`. A run begins where the last run ended."""
+        if not self._has_messages:
+            yield self._read_line_keys()
 
     def _read_line_keys(self) -> Iterator[RowKeyTuple]:
         decode = msgspec.json.Decoder(_LineKey).decode
         with self._path.open("rb") as file:
             for line in map(decode, file):
                 yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
-
-
-class MessageRunFile(LinesRunFile):
-    """Change messages. They have no generation, and their keys are those of their source."""
-
-    unit = "messages"
-
-    def __init__(self, folder: Path, name: str, options: EnvelopeOptions) -> None:
-        super().__init__(folder, name)
-        self._options = options
-
-    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the messages of a part; see `RunFileWriter`."""
-        create_messages, scripts = message_script_factory(self._options, selection), list[MessageScript]()
-        reader: Any = log  # a writer may yield texts with findings
-
-        def start_messages(changes: ChangeReader) -> MessageScript:
-            scripts.append(create_messages(changes))
-            return scripts[-1]
-
-        for item in reader.change_messages(script_selection(selection), start_messages, part=part):
-            if isinstance(item, FileFinding):
-                damage = is_damage(item.finding, lambda: closed)
-                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-            elif isinstance(item, ScriptText | SqlFragment):
-                self._write(bytes(item.data))
-            else:
-                for finding in (found for findings in item.findings.values() for found in findings):
-                    is_error = finding.severity is Severity.ERROR
-                    self.finding_tally.add(item.file, finding_to_value(finding), damage=is_error)
-                self._write(b"".join(body or b"" for body in item.bodies))
-        self.rows += sum(one.count for one in scripts)
-
-    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield nothing: a run begins where the last run ended, and messages have no unique key."""
-        return iter(())
 
 
 class _InnerRange(msgspec.Struct):
@@ -331,21 +286,15 @@ class TableRunFile:
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `RunFileWriter`."""
         from binlogtool.export import record_rows
-        from binlogtool.export.record_rows import read_row_parts
 
-        file = log.files[0]
-        for part_content in read_row_parts(log, file.path, selection, part, record_rows.DEFAULT_LAYOUT):
-            if isinstance(part_content, RecordBlock):
-                self._add_batches(record_rows.DEFAULT_LAYOUT.build_batches(part_content), generation)
-            elif not isinstance(part_content, FileFinding):
-                self._add_batches((part_content,), generation)
-            elif is_damage(part_content.finding, lambda: closed):
-                self._add_batches(
-                    (record_rows.DEFAULT_LAYOUT.build_damage_batch(file.path, file.format.name, part_content.finding),),
-                    generation,
-                )
-            else:
-                self.finding_tally.add(part_content.file, finding_to_value(part_content.finding), damage=False)
+        def on_finding(item: FileFinding) -> bool:
+            damage = is_damage(item.finding, lambda: closed)
+            if not damage:
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=False)
+            return damage
+
+        path = log.files[0].path
+        self._add_batches(record_rows.DEFAULT_LAYOUT.read_batches(log, path, selection, part, on_finding), generation)
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Write a DAMAGE row for a finding about a file."""
@@ -399,7 +348,8 @@ class TypedRunFiles:
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        from binlogtool.export.table_router import TableDirectories, TableRouter
+        from binlogtool.export.finish_tables import TableDirectories
+        from binlogtool.export.table_router import TableRouter
         from binlogtool.export.typed_tables import TypedTables
 
         self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
@@ -421,14 +371,17 @@ class TypedRunFiles:
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `RunFileWriter`."""
-        from binlogtool.export.table_job import OpenedPart, route_part
         from binlogtool.export.typed_columns import read_older_tables
 
         self._tables.spools.set_generation(generation)
         file, job = log.files[0], self._job
         known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
-        opened = OpenedPart(log, typed_selection(selection), part, known_tables)
-        route_part(self._router, opened, self.finding_tally, lambda item: is_damage(item.finding, lambda: closed))
+
+        def on_finding(item: FileFinding) -> bool:
+            return self._tables.note_unread(item, damage=is_damage(item.finding, lambda: closed))
+
+        for _ in self._router.route_log(log, typed_selection(selection), known_tables, part, on_finding):
+            pass
         self._router.flush()
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
@@ -659,10 +612,8 @@ class AppendJob(msgspec.Struct, frozen=True):
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit
     ) -> RunFileWriter:
-        if self.message_options is not None:
-            return MessageRunFile(folder, f"part-{number:08d}.jsonl", self.message_options)
-        if self.lines is not None:
-            return JsonlRunFile(folder, f"part-{number:08d}.jsonl", self.lines, self.compiled_lines)
+        if self.message_options is not None or self.lines is not None:
+            return LinesRunFile(folder, f"part-{number:08d}.jsonl", self)
         if self.typed_options is None:
             return TableRunFile(folder, number, self.shape, self.limits)
         from binlogtool.export.table_job import make_typed_rows

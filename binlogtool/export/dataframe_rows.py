@@ -5,29 +5,22 @@ DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as 
 
 from __future__ import annotations
 
-import glob
 import importlib.util
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as compute
-from msgspec.structs import replace
 
-from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TypedRowOptions, build_typed_options, typed_selection
-from binlogtool.export.record_rows import RowLayout, read_row_parts
-from binlogtool.export.table_router import TableRouter, describe_missing_table
-from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, check_same_table, read_older_tables
-from binlogtool.findings import Finding
-from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableSchema
+from binlogtool.export.output_options import TypedRowOptions, typed_selection
+from binlogtool.export.record_rows import RowLayout, read_row_parts, resize_batches
+from binlogtool.export.single_table import TableRowReader, TableSearch, build_single_table_options
 
 if TYPE_CHECKING:
     import pandas
@@ -73,9 +66,7 @@ class ChangedRowSource:
 
     def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
         self._name, self._options, self._selection = name, options, selection
-        self._layout: TableLayout | None = None
-        self._known_tables: list[TableSchema] = []
-        self._table: TableSchema | None = None
+        self._reader: TableRowReader | None = None
 
     def read_schema(self, log: Log) -> pa.Schema:
         """Find the schema in one pass over the log; see `RowSource`.
@@ -83,88 +74,29 @@ class ChangedRowSource:
         Raises:
             UsageError: the log does not contain the table.
         """
-        self._known_tables = read_older_tables(log.paths, log.limits, log.backend, log.hints)
-        self._table = None
-        evolution, seen, formats = TableEvolution(), dict[str, TableSchema](), set[str]()
-        for part in log.row_batches(self._selection, known_tables=self._known_tables, is_selected=lambda _: False):
-            if isinstance(part, FileFinding):
-                continue
-            formats.add(part.format)
-            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
-                self._add_definitions(content, evolution, seen)
-        if not evolution.kinds:
-            for table in filter(self._options.is_selected, (*self._known_tables, *seen.values())):
-                evolution.add_definition(table)
-        if not evolution.kinds:
-            raise UsageError(f"{self._name}: {describe_missing_table(seen, self._name)}")
-        rules = (open_file_module.find_format(name).tables for name in formats)
-        operations = any(one is not None and one.operations for one in rules)
-        self._layout = TableLayout(evolution.fields, evolution.key, self._options.image, operations=operations)
-        return self._layout.schema
-
-    def _add_definitions(
-        self, content: RecordTableRows | EventRows, evolution: TableEvolution, seen: dict[str, TableSchema]
-    ) -> None:
-        """Collect table definitions; a definition with rows is final, earlier ones may be incomplete."""
-        seen.update({table.name: table for table in content.described})
-        rows = () if isinstance(content, EventRows) else content.rows
-        for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
-            seen[table.name] = table
-            if self._options.is_selected(table):
-                check_same_table(self._table or table, table)
-                self._table = table
-                evolution.add_definition(table)
+        search = TableSearch(self._name, self._options)
+        search.read_older_files(log.paths, log.limits, log.backend, log.hints)
+        known_tables = tuple(search.known_tables)
+        search.read_log(log, self._selection)
+        layout = search.make_layout()
+        self._reader = TableRowReader(self._options, layout, log.limits, known_tables=known_tables, keeps_all=False)
+        return layout.schema
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pass; see `RowSource`."""
-        assert self._layout is not None
-        collector = _BatchCollector(on_finding)
-        router = TableRouter(self._options, collector, log.limits, keeps_undecoded=False)
-        for part in router.read_log(log, self._selection, self._known_tables):
-            if isinstance(part, FileFinding):
-                router.note_damage(part)
-                on_finding(part)
-                continue
-            if isinstance(part, RowBatch):
-                router.add_row_batch(part)
-            else:
-                router.add_block(part)
-            yield from collector.drain(self._layout)
-            if router.is_full:
-                break
-        router.flush()
-        yield from collector.drain(self._layout)
+        assert self._reader is not None
 
+        def report(item: FileFinding) -> bool:
+            on_finding(item)
+            return False
 
-class _BatchCollector:
-    """`TableRowSink` for one table. on_finding: receives findings."""
-
-    def __init__(self, on_finding: OnFinding) -> None:
-        self._on_finding, self._batches = on_finding, deque[TableBatch]()
-
-    def set_table(self, name: str, table: TableSchema, place: str) -> None:
-        """Ignore the definition: the layout of the whole log is known."""
-
-    def add_batch(self, name: str, table_batch: TableBatch) -> None:
-        """Keep rows; see `TableRowSink`."""
-        self._batches.append(table_batch)
-
-    def report_finding(self, file: str, finding: Finding) -> None:
-        """Pass a finding on; see `TableRowSink`."""
-        self._on_finding(FileFinding(file, finding))
-
-    def drain(self, layout: TableLayout) -> Iterator[pa.RecordBatch]:
-        """Yield and remove the collected rows, in this layout."""
-        while self._batches:
-            yield from layout.to_table(self._batches.popleft()).to_batches()
+        return self._reader.read_batches(log, "", self._selection, WHOLE_FILE, report)
 
 
 # --- Rows of a log for notebooks ---
 
 _MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Range of `datetime` in microseconds: years 1 to 9999."""
-_MERGE_BYTES = 8 << 20
-"""Maximum bytes of small batches that are merged into one."""
 
 
 class RowSource(Protocol):
@@ -228,7 +160,7 @@ class LogRows:
         """
         if size < 1:
             raise UsageError(f"batches of {size} rows: 1 is the least")
-        return _resize_batches(self._read_pass(), size)
+        return resize_batches(self._read_pass(), size)
 
     def _read_pass(self) -> Iterator[pa.RecordBatch]:
         names, findings, count = self.schema.names, list[FileFinding](), 0
@@ -332,11 +264,7 @@ def create_log_rows(
             raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
         records = RecordRowSource(record_rows.create_layout(columns), selection)
         return LogRows(log, records, selection, columns, "records")
-    if selection.objects:
-        raise UsageError(f"objects in the selection: the table is {table}; remove them")
-    typed_options = replace(
-        build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
-    )
+    typed_options = build_single_table_options(table, selection, image)
     source = ChangedRowSource(table, typed_options, typed_selection(selection))
     return LogRows(log, source, selection, columns, table)
 
@@ -370,23 +298,6 @@ def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns]) if columns else schema
 
 
-def _resize_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Merge small batches and split large batches, to at most `size` rows."""
-    pending, count, pending_bytes = list[pa.RecordBatch](), 0, 0
-    for batch in batches:
-        if pending and (count + batch.num_rows > size or pending_bytes > _MERGE_BYTES):
-            yield _merge_batches(pending)
-            pending, count, pending_bytes = [], 0, 0
-        for start in range(0, batch.num_rows - size, size):
-            yield batch.slice(start, size)
-        rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
-        if rest.num_rows:
-            pending.append(rest)
-            count, pending_bytes = count + rest.num_rows, pending_bytes + rest.nbytes
-    if pending:
-        yield _merge_batches(pending)
-
-
 def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())
@@ -400,7 +311,3 @@ def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
     numbers = times.cast(pa.int64())
     fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))
     return compute.if_else(fits, times, pa.scalar(None, times.type))
-
-
-def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

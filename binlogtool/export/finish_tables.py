@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +19,7 @@ from binlogtool.errors import InputOutputError
 from binlogtool.export import table_files
 from binlogtool.export.manifest import ManifestOutput
 from binlogtool.export.output_options import TableFileOptions
+from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.table_files import TableFileSink
 from binlogtool.export.task_planning import new_task_folder
 from binlogtool.export.typed_tables import SpooledTable
@@ -46,6 +50,53 @@ def _widen_column(column: Any, kind: pa.DataType) -> Any:
         _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
     ]
     return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
+
+
+# --- Directory names of tables ---
+
+_SAFE = " !#$&'()+,-.;=@[]^_`{}~"
+_MAX_NAME_BYTES = 200
+"""Maximum bytes of a name; file systems allow 255, and readers append suffixes."""
+
+
+class TableDirectories:
+    """Assigns each table a directory, in the order in which tables appear."""
+
+    def __init__(self) -> None:
+        self._names = {DAMAGE: DAMAGE}
+        self._used_names = {DAMAGE.casefold()}
+
+    def directory_of(self, name: str) -> str:
+        """Return the directory of a table; it is always the same for the same name.
+
+        On file systems that ignore case another table may already have the plain name; then letters are escaped.
+        """
+        if name not in self._names:
+            directory = _quote_name(name)
+            if directory.casefold() in self._used_names:
+                directory = _fit_name("".join(_escape_letter(c) for c in name), name)
+            self._names[name] = directory
+            self._used_names.add(directory.casefold())
+        return self._names[name]
+
+
+def _quote_name(name: str) -> str:
+    return _fit_name(quote(name, safe=_SAFE, errors="surrogatepass"), name)
+
+
+def _fit_name(directory: str, name: str) -> str:
+    """Escape a leading `.` or `_` (readers skip such names), and replace the end of a too long name by a hash."""
+    if directory[:1] in ("", ".", "_"):
+        directory = f"%{ord(directory[0]):02X}{directory[1:]}" if directory else "%"
+    if len(directory) <= _MAX_NAME_BYTES:
+        return directory
+    head = re.sub(r"%.?\Z", "", directory[: _MAX_NAME_BYTES - 17])
+    return f"{head}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def _escape_letter(letter: str) -> str:
+    plain = letter.isascii() and letter.isalpha()
+    return f"%{ord(letter):02X}" if plain else quote(letter, safe=_SAFE, errors="surrogatepass")
 
 
 # --- Files of the output ---

@@ -518,15 +518,11 @@ def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints:
 
 # --- Read request of a job ---
 
-HINTS_OPTION = "hints.secret"
-"""Option with the hints, which may contain keys: Spark redacts options whose name contains 'secret'."""
-
-
 UNSIGNED_MODES = ("data", "decimal")
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Request of a Spark job: what it reads; serialised as one JSON option.
+    """Request of a Spark job: what it reads.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
@@ -552,29 +548,13 @@ class ReadRequest(msgspec.Struct, frozen=True):
             return hints
         return replace(hints or Hints(), earlier=self.histories[member.earlier])
 
-    def to_json(self) -> str:
-        """Return the value of the option `request`."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> ReadRequest:
-        """Parse the value of the option `request`."""
-        return msgspec.json.decode(text, type=cls)
-
-
-def hints_to_json(hints: Hints) -> str:
-    """Return the value of the option `hints.secret`."""
-    return msgspec.json.encode(hints).decode()
-
 
 def parse_hints(options: Mapping[str, str]) -> Hints | None:
-    """Return the hints in the options: HINTS_OPTION, or keyfile, keyfileSecret, schema and level; None without any.
+    """Return the hints in the options keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
         InputOutputError, UsageError: see `read_hints`.
     """
-    if HINTS_OPTION in options:
-        return msgspec.json.decode(options[HINTS_OPTION], type=Hints)
     values = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
     objects = any(options.get(name) for name in ("object", "objects", "where"))
     if not any((*values, objects)):
@@ -596,8 +576,6 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
         UsageError: an option is unknown or has an invalid value, or no path was given.
         InputOutputError: a path does not exist.
     """
-    if "request" in options:
-        return ReadRequest.from_json(options["request"])
     _check_known_options(options)
     paths, unsigned = parse_paths(options), options.get("unsigned", "data")
     if unsigned not in UNSIGNED_MODES:
@@ -629,7 +607,7 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
 _OPTIONS = (
     "path", "paths", "format", "schema", "keyfile", "keyfileSecret", "level", "object", "objects", "types", "where",
     "startTime", "stopTime", "columns", "payload", "splitSize", "unsigned", "engine", "maxRecord", "pushdown",
-    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", HINTS_OPTION, "request",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation",
 )  # fmt: skip
 """Options of the data source. Spark passes their names in lower case or as given."""
 
@@ -640,9 +618,7 @@ def _check_known_options(options: Mapping[str, str]) -> None:
         if name.lower() in names_by_lower or "." in name or name.startswith("__"):
             continue
         suggestions = [names_by_lower[one] for one in get_close_matches(name.lower(), names_by_lower, 3)]
-        hint = (
-            f"did you mean {' or '.join(suggestions)}?" if suggestions else f"options are {', '.join(_OPTIONS[1:-2])}"
-        )
+        hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else f"options are {', '.join(_OPTIONS[1:])}"
         raise UsageError(f"there is no option {name!r}; {hint}")
 
 

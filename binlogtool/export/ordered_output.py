@@ -211,7 +211,7 @@ class StreamJob(msgspec.Struct):
         return sum(one.count for one in self.messages)
 
     def read_parts(self, log: Any, part: FilePart = WHOLE_FILE) -> Iterator[StreamPart]:
-        """Return the parts of the log that the target is made of. part: of its only file; of messages only."""
+        """Return the parts of the log that the target is made of. part: of its only file; of records and messages."""
         if self._is_script:
             return iter(log.statements(script_selection(self.selection), self.wording))
         if self.to == "raw":
@@ -226,8 +226,8 @@ class StreamJob(msgspec.Struct):
 
             return iter(log.change_messages(script_selection(self.selection), start_messages, part=part))
         if self.compiled_lines is not None:
-            return self.compiled_lines(log.record_ranges(self.selection))
-        return iter(log.blocks(self.selection))
+            return self.compiled_lines(log.record_ranges(self.selection, part=part))
+        return iter(log.blocks(self.selection, part=part))
 
     def account_parts(
         self, parts: Iterable[StreamPart], inputs: list[ManifestInput]
@@ -273,14 +273,15 @@ class StreamJob(msgspec.Struct):
                 if isinstance(part, ScriptText | SqlFragment):
                     yield part.data
                 else:
-                    yield from filler.fill(self._encode_block(part), part.long_values)
+                    yield from filler.fill(self.encode_block(part), part.long_values)
             return
         with ReverseSpool(folder) as script:
             for part in parts:
                 script.add([bytes(part.data)] if isinstance(part, ScriptText | SqlFragment) else record_texts(part))
             yield from script.read()
 
-    def _encode_block(self, block: RecordBlock) -> bytes:
+    def encode_block(self, block: RecordBlock) -> bytes:
+        """Return the text of a block, with placeholders of long values."""
         if self.envelope is not None:
             return b"".join(body or b"" for body in block.bodies)
         if self.lines is not None:

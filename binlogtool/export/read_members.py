@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock
+from binlogtool.core.record_selection import FileFinding, ReadOptions
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
 from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format
-from binlogtool.export.record_rows import RowBuilder, read_row_parts
+from binlogtool.export.record_rows import RowReader
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
 
@@ -76,7 +76,7 @@ def read_member(
     request: ReadRequest,
     hints: Hints | None = None,
     part: FilePart = WHOLE_FILE,
-    builder: RowBuilder = record_rows.DEFAULT_LAYOUT,
+    reader: RowReader = record_rows.DEFAULT_LAYOUT,
     is_file_closed: Callable[[], bool] = bool,
     on_note: Callable[[Finding], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -86,27 +86,24 @@ def read_member(
         is_file_closed: returns True if the file is closed, see `is_damage`.
         on_note: receives findings that no row represents.
     """
+
+    def on_finding(item: FileFinding) -> bool:
+        damage = is_damage(item.finding, is_file_closed)
+        if not damage and on_note is not None:
+            on_note(item.finding)
+        return damage
+
     format_ = member.format
     if member.trouble:
-        yield builder.build_damage_batch(
-            member.name, format_, make_finding("input-unreadable", None, 0, member.trouble)
-        )
+        yield reader.build_damage_batch(member.name, format_, make_finding("input-unreadable", None, 0, member.trouble))
         return
     try:
         with open_member(member, request, hints) as log:
             format_ = log.files[0].format.name
-            for item in read_row_parts(log, member.name, member.selection or request.selection, part, builder):
-                if isinstance(item, RecordBlock):
-                    yield from builder.build_batches(replace(item, file=member.name))
-                elif not isinstance(item, FileFinding):
-                    yield item
-                elif is_damage(item.finding, is_file_closed):
-                    yield builder.build_damage_batch(member.name, format_, item.finding)
-                elif on_note is not None:
-                    on_note(item.finding)
+            yield from reader.read_batches(log, member.name, member.selection or request.selection, part, on_finding)
     except BinlogtoolError as error:
         changed_finding = make_finding("changed-while-read", None, 0, f"was readable before, but not now: {error}")
-        yield builder.build_damage_batch(member.name, format_, changed_finding)
+        yield reader.build_damage_batch(member.name, format_, changed_finding)
 
 
 def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:

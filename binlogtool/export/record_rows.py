@@ -1,20 +1,12 @@
-"""Build the rows of records or of one table as Arrow record batches.
+"""Build the rows of records as Arrow record batches.
 
 Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A byte range that could not be
 read is also a row: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of
 its bytes except its unused end and a record that a crash left unfinished in the last file, which are no damage.
-
-For one table, each changed row is one row: the operation (`op`), and the row images as structs. A value that its column
-cannot hold (a date 0000-00-00, bytes that are not text, a tuple longer than its format) is null there and is kept in
-`unfit` as JSON. The format determines the columns of a table and the rows of a record
-(`format_api.tables_and_changes`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,24 +20,13 @@ from binlogtool.core.record_blocks import BlockDecoder, CompiledRun, CompiledSpl
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.typed_columns import (
-    IMAGES,
-    TRAILING_COLUMNS,
-    TypedColumn,
-    from_spark_column,
-    to_arrow_type,
-    to_cells,
-    to_sql_type,
-)
-from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import JsonLine
-from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableSchema
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from binlogtool.export.manifest import ReadRequest
     from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
 
 
@@ -216,6 +197,18 @@ class RowLayout(msgspec.Struct, frozen=True):
         """Yield the rows of a block; see `build_block_batches`."""
         return build_block_batches(block, layout=self)
 
+    def read_batches(
+        self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part of a log; see `RowReader`."""
+        for item in read_row_parts(log, name, selection, part, self):
+            if isinstance(item, RecordBlock):
+                yield from self.build_batches(replace(item, file=name))
+            elif not isinstance(item, FileFinding):
+                yield item
+            elif on_finding(item):
+                yield self.build_damage_batch(name, log.files[0].format.name, item.finding)
+
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return one DAMAGE row; see `build_damage_row`."""
         return build_damage_row(file, format, damage_finding, self)
@@ -243,13 +236,18 @@ def create_layout(columns: Sequence[str] = (), payload: str = "decoded") -> RowL
     if payload == "none":
         available.remove("body")
     names = tuple(columns) or tuple(available)
+    check_column_names(names, available)
+    full = payload == "decoded" and not {"body", "findings"}.isdisjoint(names)
+    return RowLayout(names, "full" if full else "header" if "extras" in names else "frame")
+
+
+def check_column_names(names: Sequence[str], available: Sequence[str]) -> None:
+    """Raise UsageError if a column does not exist, or is named twice."""
     for name in names:
         if name not in available:
             raise UsageError(f"columns: {name!r} is none of {', '.join(available)}")
     if len(set(names)) < len(names):
         raise UsageError("columns: a name is given twice")
-    full = payload == "decoded" and not {"body", "findings"}.isdisjoint(names)
-    return RowLayout(names, "full" if full else "header" if "extras" in names else "frame")
 
 
 def build_block_batches(
@@ -341,173 +339,64 @@ class _OversizedNumbers:
         return make_finding("count-out-of-bounds", offset, size, message, record=number, column=name, value=value)
 
 
-# --- One table with its own columns and types ---
-
-LEADING_COLUMNS: tuple[tuple[str, str], ...] = (
-    ("file", "string"),
-    ("record", "bigint"),
-    ("offset", "bigint"),
-    ("row", "int"),
-    ("time", "timestamp"),
-    ("seq", "bigint"),
-    ("txn", "string"),
-    ("op", "string"),
-)
-"""Columns before the images. row: index of the row in the record, from 0."""
-
-_IDS_PREFIX = "ids: "
-"""Prefix of the table's other names in the comment of its images, which saves readers from searching for them."""
+# --- Reading ---
 
 
-def build_ddl(fields: Sequence[TypedColumn], ids: Iterable[str] = ()) -> str:
-    """Return the Spark DDL of a table's rows. ids: other names of the table."""
-    inside = ", ".join(f"{_quote_name(field.name)}: {to_sql_type(field.kind)}" for field in fields)
-    comment = (_IDS_PREFIX + json.dumps(sorted(ids))).replace("\\", "\\\\").replace("'", "\\'")
-    images = tuple((name, f"struct<{inside}> COMMENT '{comment}'") for name in IMAGES)
-    return ", ".join(f"`{name}` {kind}" for name, kind in (*LEADING_COLUMNS, *images, *TRAILING_COLUMNS))
+class RowReader(Protocol):
+    """Reads the rows of a part of a log."""
 
+    def read_batches(
+        self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows.
 
-def _quote_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def schema_fields(schema: Any) -> tuple[TypedColumn, ...]:
-    """Return the table's columns from a schema that Spark passes back or the user specified."""
-    return tuple(TypedColumn(one.name, from_spark_column(one)) for one in schema["after"].dataType.fields)
-
-
-def schema_ids(schema: Any) -> frozenset[str] | None:
-    """Return the table's other names from a schema of `build_ddl`; None for a schema specified by the user."""
-    comment = schema["after"].metadata.get("comment", "")
-    with contextlib.suppress(ValueError, TypeError):
-        return frozenset(json.loads(comment.removeprefix(_IDS_PREFIX))) if comment.startswith(_IDS_PREFIX) else None
-    return None
-
-
-def select_object(request: ReadRequest, ids: Iterable[str]) -> ReadRequest:
-    """Return the request limited to the records of its table. ids: other names of the table."""
-    assert request.object is not None
-    names = tuple(glob.escape(name) for name in (request.object, *sorted(ids)))
-    return replace(request, selection=replace(request.selection, objects=names))
-
-
-# -- rows ----------------------------------------------------------------------------------------------------------
-
-
-class TableRowBuilder(msgspec.Struct, frozen=True):
-    """Builder of the rows of one table from blocks of `Log.table_rows`.
-
-    fields: the table's columns, in order. known: the part of its definition that is known before reading.
-    """
-
-    fields: tuple[TypedColumn, ...]
-    decode: str = "tables"
-    known: tuple[TableSchema, ...] = ()
-    raw: bool = False
-
-    def for_table(self, name: str, ids: Iterable[str]) -> TableRowBuilder:
-        """Return a copy for a table of this name. ids: other names of the table."""
-        columns = tuple(TableColumn(field.name, field.kind) for field in self.fields)
-        return replace(self, known=(TableSchema(name, columns, ids=tuple(ids)),))
-
-    @property
-    def read_schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
-        image = pa.struct([pa.field(name, to_arrow_type(kind)) for name, kind in self.fields])
-        images = [pa.field(name, image) for name in IMAGES]
-        outer = [
-            [pa.field(name, to_arrow_type(kind)) for name, kind in part] for part in (LEADING_COLUMNS, TRAILING_COLUMNS)
-        ]
-        return pa.schema([*outer[0], *images, *outer[1]])
-
-    def compiled_builder(self) -> None:
-        """Return None: there is no compiled code for row images."""
-
-    def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block; a record that cannot be decoded becomes a row without images."""
-        row_dicts = [row for i in range(len(block)) for row in self._record_rows(block, i)]
-        for start in range(0, len(row_dicts), MAX_BATCH_ROWS):
-            yield pa.RecordBatch.from_pylist(row_dicts[start : start + MAX_BATCH_ROWS], schema=self.read_schema)
-
-    def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
-        """Return the row for bytes that cannot be read."""
-        row = {"file": printable_path(file), "offset": damage_finding.offset, "op": DAMAGE}
-        return pa.RecordBatch.from_pylist(
-            [row | {"findings": findings_to_json([damage_finding])}], schema=self.read_schema
-        )
-
-    def is_own_table(self, table: TableSchema) -> bool:
-        """Return True if this is the builder's table; records are selected by a name that other tables may share."""
-        return not self.known or any(one.is_same_table(table) or one.name in table.names for one in self.known)
-
-    def _record_rows(self, block: RecordBlock, i: int) -> Iterator[dict[str, Any]]:
-        content: RecordTableRows = block.bodies[i]
-        own_rows = [(n, row) for n, row in enumerate((*content.rows, *content.emptied)) if self.is_own_table(row.table)]
-        envelope, findings = block.envelope, (*block.findings.get(i, ()), *content.findings)
-        if content.changes is not None and not self.is_own_table(content.changes):
-            findings = tuple(one for one in findings if one.severity is Severity.NOTE)
-        seq = envelope.seq[i]
-        base: dict[str, Any] = {
-            "file": printable_path(block.file),
-            "record": int(block.record[i]),
-            "offset": int(block.offset[i]),
-            "time": envelope.time[i],
-            "seq": seq if seq is None or seq < 1 << 63 else None,
-            "txn": None if envelope.txn[i] is None else str(envelope.txn[i]),
-            "op": envelope.type[i],
-        }
-        if findings:
-            base["findings"] = findings_to_json(findings)
-        if not content.rows and any(one.severity is not Severity.NOTE for one in findings):
-            yield base
-        for row_index, row in own_rows:
-            yield base | {"row": row_index, "op": row.op} | to_cells(row, self.fields)
-
-
-# --- Row builders ---
-
-
-class RowBuilder(Protocol):
-    """Builder of rows."""
-
-    @property
-    def decode(self) -> str:
-        """Depth to which records are decoded: frame, header, full, or tables (row changes of tables)."""
-
-    @property
-    def raw(self) -> bool:
-        """True if the bytes of the records are needed."""
-
-    def compiled_builder(self) -> CompiledRows | None:
-        """Return the compiled builder of the same rows; None if there is none."""
-
-    def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block."""
+        Args:
+            name: the file name in the rows.
+            on_finding: receives findings; returns True if there must be a row for bytes that could not be read.
+        """
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""
 
 
 def read_row_parts(
-    log: LogReader, name: str | None, selection: Selection, part: FilePart, builder: RowBuilder
+    log: LogReader, name: str | None, selection: Selection, part: FilePart, layout: RowLayout
 ) -> Iterator[pa.RecordBatch | RecordBlock | FileFinding]:
-    """Yield finished rows where the compiled builder can make them, otherwise blocks and findings.
+    """Yield finished rows where compiled code can make them, otherwise blocks and findings.
 
     name: the file name in finished rows; None = the name of the log's file.
     """
-    compiled = builder.compiled_builder()
-    if isinstance(builder, TableRowBuilder):
-        rules = log.files[0].format.tables
-        is_wanted = None
-        if rules is not None and rules.statements and builder.known:
-            selection, is_wanted = replace(selection, objects=()), builder.is_own_table
-        yield from log.table_rows(selection, part=part, known_tables=builder.known, is_selected=is_wanted)
-        return
+    compiled = layout.compiled_builder()
     if compiled is None:
-        yield from log.blocks(selection, decode=builder.decode, raw=builder.raw, part=part)
+        yield from log.blocks(selection, decode=layout.decode, raw=layout.raw, part=part)
         return
-    for log_part in log.record_ranges(selection, decode=builder.decode, part=part):
+    for log_part in log.record_ranges(selection, decode=layout.decode, part=part):
         if isinstance(log_part, RecordRange):
             yield from compiled.build_parts(log_part, printable_path(log_part.decoder.file if name is None else name))
         else:
             yield log_part
+
+
+_MERGE_BYTES = 8 << 20
+"""Maximum bytes of small batches that are merged into one."""
+
+
+def resize_batches(batches: Iterable[pa.RecordBatch], size: int = MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Merge small batches and split large batches, to at most `size` rows."""
+    pending, count, pending_bytes = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        if pending and (count + batch.num_rows > size or pending_bytes > _MERGE_BYTES):
+            yield _merge_batches(pending)
+            pending, count, pending_bytes = [], 0, 0
+        for start in range(0, batch.num_rows - size, size):
+            yield batch.slice(start, size)
+        rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
+        if rest.num_rows:
+            pending.append(rest)
+            count, pending_bytes = count + rest.num_rows, pending_bytes + rest.nbytes
+    if pending:
+        yield _merge_batches(pending)
+
+
+def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

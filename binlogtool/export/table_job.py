@@ -21,13 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
+from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.finish_tables import FinishTask, TableFinisher, publish_files
+from binlogtool.export.finish_tables import FinishTask, TableDirectories, TableFinisher, publish_files
 from binlogtool.export.incremental import KnownTable, is_closed, is_damage
 from binlogtool.export.manifest import (
     FindingTally,
@@ -44,7 +43,7 @@ from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
 from binlogtool.export.read_members import open_member
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
-from binlogtool.export.table_router import RouterSummary, TableDirectories, TableRouter
+from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
 from binlogtool.export.typed_columns import (
     TableEvolution,
@@ -265,12 +264,14 @@ class TypedRows(msgspec.Struct, frozen=True):
         tables = TypedTables(self.create_spools(reader.folder, reader.shape, reader.request, pool, known))
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
         report = reader.make_progress()
-        for opened in reader.open_parts():
-            route_part(
-                router, opened, tables.finding_tally, reader.is_damage,
-                lambda file, end: report(file, end, router.summary.rows_by_file.total()),
-            )  # fmt: skip
-            if router.is_full or (tables.finding_tally.errors and opened.selection.on_damage == "stop"):
+
+        def on_finding(item: FileFinding) -> bool:
+            return tables.note_unread(item, damage=reader.is_damage(item))
+
+        for log, selection, part, known_tables in reader.open_parts():
+            for file, end in router.route_log(log, selection, known_tables, part, on_finding):
+                report(file, end, router.summary.rows_by_file.total())
+            if router.is_full or (tables.finding_tally.errors and selection.on_damage == "stop"):
                 break
         router.flush()
         return SpoolResult(tables.spools.finish(), tables.finding_tally, router.summary)
@@ -308,35 +309,6 @@ class TypedRows(msgspec.Struct, frozen=True):
             details["untold"] = summary.unlogged_records
         inputs = tuple(replace(i, records=summary.rows_by_file[i.path]) for i in manifest.inputs)
         return replace(manifest, inputs=inputs, details=details)
-
-
-def route_part(
-    router: TableRouter,
-    opened: OpenedPart,
-    tally: FindingTally,
-    is_damaged: Callable[[FileFinding], bool],
-    on_read: Callable[[str, int], None] = lambda *_: None,
-) -> None:
-    """Route the rows of a part of a log to their tables; there is a row for bytes that could not be read.
-
-    is_damaged: returns True if a finding means that. on_read: receives the file and the end of what was read.
-    """
-    for item in router.read_log(opened.log, opened.selection, opened.known_tables, opened.part):
-        if isinstance(item, FileFinding):
-            router.note_damage(item)
-            damage = is_damaged(item)
-            tally.add(item.file, finding_to_value(item.finding), damage=damage)
-            if damage:
-                router.add_damage_row(item)
-        elif isinstance(item, RowBatch):
-            router.add_row_batch(item)
-            on_read(item.file, item.end)
-        else:
-            router.add_block(item)
-            if len(item):
-                on_read(item.file, int(item.offset[-1]) + int(item.size[-1]))
-        if router.is_full:
-            break
 
 
 # --- Tables of all tasks ---

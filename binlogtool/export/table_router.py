@@ -6,13 +6,10 @@ Rows that belong to no table go to DAMAGE. A table with that name is shown as `D
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -23,7 +20,7 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError, suggest_names
@@ -59,56 +56,10 @@ from binlogtool.format_api.tables_and_changes import (
 )
 from binlogtool.limits import Limits
 
-# --- Directory names of tables ---
-
-_SAFE = " !#$&'()+,-.;=@[]^_`{}~"
-_MAX_NAME_BYTES = 200
-"""Maximum bytes of a name; file systems allow 255, and readers append suffixes."""
-
 
 def display_name(name: str) -> str:
     """Return the name of a table in an output; a table called DAMAGE is quoted."""
     return f"`{name}`" if name == DAMAGE else name
-
-
-class TableDirectories:
-    """Assigns each table a directory, in the order in which tables appear."""
-
-    def __init__(self) -> None:
-        self._names = {DAMAGE: DAMAGE}
-        self._used_names = {DAMAGE.casefold()}
-
-    def directory_of(self, name: str) -> str:
-        """Return the directory of a table; it is always the same for the same name.
-
-        On file systems that ignore case another table may already have the plain name; then letters are escaped.
-        """
-        if name not in self._names:
-            directory = _quote_name(name)
-            if directory.casefold() in self._used_names:
-                directory = _fit_name("".join(_escape_letter(c) for c in name), name)
-            self._names[name] = directory
-            self._used_names.add(directory.casefold())
-        return self._names[name]
-
-
-def _quote_name(name: str) -> str:
-    return _fit_name(quote(name, safe=_SAFE, errors="surrogatepass"), name)
-
-
-def _fit_name(directory: str, name: str) -> str:
-    """Escape a leading `.` or `_` (readers skip such names), and replace the end of a too long name by a hash."""
-    if directory[:1] in ("", ".", "_"):
-        directory = f"%{ord(directory[0]):02X}{directory[1:]}" if directory else "%"
-    if len(directory) <= _MAX_NAME_BYTES:
-        return directory
-    head = re.sub(r"%.?\Z", "", directory[: _MAX_NAME_BYTES - 17])
-    return f"{head}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
-def _escape_letter(letter: str) -> str:
-    plain = letter.isascii() and letter.isalpha()
-    return f"%{ord(letter):02X}" if plain else quote(letter, safe=_SAFE, errors="surrogatepass")
 
 
 # --- Table batches from column buffers ---
@@ -654,15 +605,17 @@ class _LastRow(NamedTuple):
 class TableRouter:
     """Router that takes the parts of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
-    keeps_undecoded: create rows for records that cannot be decoded. known: names of tables that had rows before.
+    keeps_undecoded: create rows for records that cannot be decoded. keeps_emptied: create rows for statements that
+    empty or drop a table. known: names of tables that had rows before.
     """
 
     def __init__(
         self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True,
-        known: Iterable[str] = (),
+        keeps_emptied: bool = False, known: Iterable[str] = (),
     ) -> None:  # fmt: skip
         self.summary = RouterSummary()
-        self._options, self._sink, self._limits, self._keeps_undecoded = options, sink, limits, keeps_undecoded
+        self._options, self._sink, self._limits = options, sink, limits
+        self._keeps_undecoded, self._keeps_emptied = keeps_undecoded, keeps_emptied
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
         self._names, self._event_bytes = EventNames(), 0
@@ -676,13 +629,36 @@ class TableRouter:
         for name in known:
             self._get_pending(name)
 
-    def read_log(
-        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart = WHOLE_FILE
-    ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Return the parts of a log in the fastest form that the options allow.
+    def route_log(
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart,
+        on_finding: Callable[[FileFinding], bool],
+    ) -> Iterator[tuple[str, int]]:  # fmt: skip
+        """Route the rows of a part of a log, until the limit of rows is reached; yield (file, end of what was read).
 
-        known_tables: tables described by other files.
+        Args:
+            known_tables: tables described by other files.
+            on_finding: receives findings about bytes; returns True if there must be a row for bytes that could not be
+                read.
         """
+        for item in self._read_log(log, selection, known_tables, part):
+            if isinstance(item, FileFinding):
+                self._note_damage(item)
+                if on_finding(item):
+                    self.add_damage_row(item)
+            elif isinstance(item, RowBatch):
+                self._add_row_batch(item)
+                yield item.file, item.end
+            else:
+                self._add_block(item)
+                if len(item):
+                    yield item.file, int(item.offset[-1]) + int(item.size[-1])
+            if self.is_full:
+                break
+
+    def _read_log(
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart
+    ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
+        """Return the parts of a log in the fastest form that the options allow."""
         condition = None if self._row_condition is None else self._row_condition.condition
         needs_values = bool(self._options.skip) or (condition is not None and condition.needs_body)
         return log.row_batches(
@@ -699,7 +675,7 @@ class TableRouter:
         """True if the limit of rows is reached."""
         return self._options.limit is not None and self.summary.rows_by_file.total() >= self._options.limit
 
-    def add_block(self, block: RecordBlock) -> None:
+    def _add_block(self, block: RecordBlock) -> None:
         """Route the rows of a block of records."""
         if self._row_condition is not None:
             self._row_condition.set_block(block)
@@ -709,10 +685,11 @@ class TableRouter:
                 self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
-            if block.findings.get(i) or (content is not None and _has_content(content)):
+            is_emptied = self._keeps_emptied and content is not None and bool(content.emptied)
+            if block.findings.get(i) or is_emptied or (content is not None and _has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
-    def add_row_batch(self, row_batch: RowBatch) -> None:
+    def _add_row_batch(self, row_batch: RowBatch) -> None:
         """Route the rows of a batch of records that compiled code decoded."""
         events = row_batch.rows
         self._note_tables(events.described)
@@ -815,6 +792,9 @@ class TableRouter:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
             self._add_row(row, meta | {"row": row_index}, block, i)
+        for row_index, row in self._select_rows(content.emptied if self._keeps_emptied else (), i):
+            pending = self._get_pending(display_name(row.table.name))
+            self._add_row_without_images(pending, meta | {"op": row.op, "row": row_index})
         if content.ends:
             self._mark_transaction_end()
 
@@ -919,7 +899,7 @@ class TableRouter:
                 self.summary.unplaced.add(display_name(name))
             self._add_row_without_images(pending or self._pending_for_damage(), meta)
 
-    def note_damage(self, trouble: FileFinding) -> None:
+    def _note_damage(self, trouble: FileFinding) -> None:
         """Note unreadable bytes, which may have contained the end of the open transaction."""
         if trouble.finding.severity is Severity.ERROR:
             self._last = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import glob
 import json
 import os
 import re
@@ -34,8 +33,6 @@ from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,
-    TUPLE,
-    RecordTableRows,
     TableRow,
     TableSchema,
     TableSupport,
@@ -43,7 +40,7 @@ from binlogtool.format_api.tables_and_changes import (
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.export.manifest import ReadRequest
+    pass
 
 
 # --- Column types of a table as Spark names them ---
@@ -98,6 +95,7 @@ def to_arrow_type(kind: str) -> pa.DataType:
 
 _INTEGER_DIGITS = {"int": 10, "bigint": 19}
 """Maximum number of decimal digits of each type."""
+_INTEGER_BITS = {"int": 32, "bigint": 64}
 _TEXT_CONVERTIBLE = frozenset(
     ("boolean", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string", JSON)
 )
@@ -237,63 +235,6 @@ class TypedColumn(NamedTuple):
     kind: str
 
 
-class ColumnCollector:
-    """Collector of the columns of one table from the definitions in its log.
-
-    Args:
-        name: name or number of the table.
-        widest: use types that can hold every value that the columns allow.
-
-    Attributes:
-        ids: other names by which records refer to the table.
-    """
-
-    def __init__(self, name: str, *, widest: bool = False) -> None:
-        self.name, self._widest = name, widest
-        self.ids: set[str] = set()
-        self._kinds: dict[str, str] = {}
-        self._has_rows = False
-        self._last: TableSchema | None = None
-
-    @property
-    def is_described(self) -> bool:
-        """True if a record described the table."""
-        return bool(self._kinds)
-
-    def add_record(self, content: RecordTableRows) -> None:
-        """Collect the table definitions and row changes of a record."""
-        for table in content.described:
-            if self.name in (*table.names, *self.ids):
-                self._add_definition(table)
-        self._has_rows = self._has_rows or any(self.name in row.table.names for row in content.rows)
-
-    def _add_definition(self, table: TableSchema) -> None:
-        """Merge a table definition; a column whose old and new types have no common type becomes text."""
-        if table.display_name:
-            check_same_table(self._last or table, table)
-        self._last = table
-        self.ids |= {*table.names} - {self.name}
-        if [c.name for c in table.columns] == [TUPLE] and self._kinds:
-            return
-        if self._kinds.keys() == {TUPLE}:
-            self._kinds.clear()
-        for name, kind in [(c.name, (self._widest and c.widest_type) or c.type) for c in table.columns]:
-            self._kinds[name] = widen_type(self._kinds.get(name, kind), kind) or "string"
-
-    @property
-    def fields(self) -> list[TypedColumn]:
-        """Columns in the order in which they appeared.
-
-        Raises:
-            UsageError: the table does not exist.
-        """
-        if self._kinds:
-            return [TypedColumn(name, kind) for name, kind in self._kinds.items()]
-        if self._has_rows:
-            return [TypedColumn(TUPLE, "string")]
-        raise UsageError(f"object {self.name!r}: no record defines it, and none changes it")
-
-
 def check_same_table(table: TableSchema, other: TableSchema) -> None:
     """Raise UsageError if rows of two different tables would be mixed."""
     if not table.is_same_table(other):
@@ -306,49 +247,12 @@ def ambiguous_table_error(shown: str, first: str, second: str) -> UsageError:
     return UsageError(f"{shown}: the log has two tables of this name: {names}; name one of them")
 
 
-def collect_columns(request: ReadRequest, hints: Hints | None) -> ColumnCollector:
-    """Collect the columns of the request's table in one pass over its files.
-
-    If these files do not describe the table, older files in their directories are read, the latest first.
-    """
-    assert request.object is not None
-    collector = ColumnCollector(request.object, widest=request.unsigned == "decimal")
-    pairs = [(member.path, member.format) for member in request.members]
-    for member in request.members:
-        _collect_from_file(collector, member.path, member.format, request, request.member_hints(member, hints))
-    for path, format_ in list_older_files(pairs) if not collector.is_described else ():
-        _collect_from_file(collector, path, format_, request, hints)
-        if collector.is_described:
-            break
-    return collector
-
-
 def table_rules(path: str, format_: str) -> TableSupport | None:
     """Return the table rules of a file's format; None if its logs have no tables."""
     try:
         return open_file_module.find_format(resolve_format(path, format_)).tables
     except BinlogtoolError:
         return None
-
-
-def _collect_from_file(
-    collector: ColumnCollector, path: str, format_: str, request: ReadRequest, hints: Hints | None
-) -> None:
-    """Collect columns in one pass over a file."""
-    rules = table_rules(path, format_)
-    if rules is None:
-        return
-    selection = Selection(types=rules.types, objects=(glob.escape(collector.name), *rules.objects))
-    with (
-        contextlib.suppress(BinlogtoolError),
-        open_log(
-            path, ReadOptions(format=format_, limits=request.limits, backend=request.backend, hints=hints), LogReader
-        ) as log,
-    ):
-        for block in log.table_rows(selection):
-            if isinstance(block, RecordBlock):
-                for content in filter(None, block.bodies):
-                    collector.add_record(content)
 
 
 def list_older_files(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -750,10 +654,19 @@ class TableLayout:
                 continue
             source_kind, values = source_columns[name]
             if source_kind != kind and widen_type(source_kind, kind) != kind:
-                _collect_unfit(values, f"{image}.{name}", unfit)
-                values = pa.nulls(len(image_array), to_arrow_type(kind))
+                values, rest = _split_fitting(values, kind)
+                _collect_unfit(rest, f"{image}.{name}", unfit)
             columns.append(_cast_array(values, to_arrow_type(kind)))
         return columns
+
+
+def _split_fitting(values: pa.Array, kind: str) -> tuple[pa.Array, pa.Array]:
+    """Return the values that fit a column of another type, and the others; only whole numbers can fit."""
+    if kind not in _INTEGER_BITS or not (pa.types.is_integer(values.type) or getattr(values.type, "scale", 1) == 0):
+        return pa.nulls(len(values), to_arrow_type(kind)), values
+    limit = 1 << _INTEGER_BITS[kind] - 1
+    fits = pa.array([value is not None and -limit <= value < limit for value in values.to_pylist()])
+    return compute.if_else(fits, values, None), compute.if_else(fits, None, values)
 
 
 def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from binlogtool import limits
 from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.record_selection import FileFinding
 from binlogtool.export.incremental import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
 from binlogtool.export.table_files import ParquetTableFile
@@ -337,3 +338,8 @@ class TypedTables:
     def report_finding(self, file: str, finding: Finding) -> None:
         """Record a finding; see `TableRowSink`."""
         self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    def note_unread(self, item: FileFinding, *, damage: bool) -> bool:
+        """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
+        self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+        return damage

@@ -37,39 +37,25 @@ from pyspark.sql.datasource import (
 
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_selection import Selection
-from binlogtool.export import record_rows
+from binlogtool.export import record_rows, single_table
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
-    HINTS_OPTION,
     Parts,
     ReadRequest,
     TaskFile,
     TaskPiece,
     can_split,
     find_parts,
-    group_files,
-    hints_to_json,
     parse_hints,
     parse_options,
     plan_tasks,
 )
 from binlogtool.export.read_members import add_histories, open_member, read_member
-from binlogtool.export.record_rows import RowBuilder
-from binlogtool.export.typed_columns import collect_columns
+from binlogtool.export.record_rows import RowReader
+from binlogtool.export.single_table import TableRowReader
+from binlogtool.export.table_job import read_definitions, tables_before
 from binlogtool.format_api.format import Hints
-
-__all__ = [
-    "HINTS_OPTION",
-    "BinlogReader",
-    "BinlogSource",
-    "ReadPartition",
-    "ReadRequest",
-    "TaskFile",
-    "group_files",
-    "hints_to_json",
-    "read_member",
-]
-
+from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Filter pushdown ---
 
@@ -83,9 +69,10 @@ def narrow_request(request: ReadRequest, filters: Iterable[Filter]) -> ReadReque
     """Narrow the request to what the conditions include, as far as that can be determined before reading."""
     if not can_split(request.selection):  # limit and skip must apply before Spark's conditions
         return request
+    narrowers = _NARROWERS if request.object is None else {"file": _narrow_files}  # rows have times of their own
     for condition in filters:
         column: Sequence[str] = getattr(condition, "attribute", ())
-        narrow = _NARROWERS.get(column[0]) if len(column) == 1 else None
+        narrow = narrowers.get(column[0]) if len(column) == 1 else None
         request = request if narrow is None else narrow(request, condition)
     return request
 
@@ -167,15 +154,15 @@ _NARROWERS: Mapping[str, Callable[[ReadRequest, Filter], ReadRequest]] = {
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc]
-    """The pieces that one task reads, in order."""
+    """The pieces that one task reads, in order. known_tables: for each, the tables that are described before it."""
 
-    def __init__(self, pieces: tuple[TaskPiece, ...]) -> None:
+    def __init__(self, pieces: tuple[TaskPiece, ...], known_tables: tuple[tuple[TableSchema, ...], ...]) -> None:
         super().__init__(pieces)
-        self.pieces = pieces
+        self.pieces, self.known_tables = pieces, known_tables
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """Spark data source `format("binlogtool")`, with the option `request` or those of `export.manifest.parse_options`.
+    """Spark data source `format("binlogtool")`, with the options of `export.manifest.parse_options`.
 
     Option pushdown: "true" = filters of the query reduce what is read; Spark's setting
     `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
@@ -193,22 +180,17 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         if request.object is None:
             return record_rows.create_layout(request.columns, request.payload).ddl
         hints = parse_hints(self.options)
-        collector = collect_columns(add_histories(request, hints), hints)
-        return record_rows.build_ddl(collector.fields, collector.ids)
+        layout = single_table.search_table(add_histories(request, hints), hints).make_layout()
+        return single_table.build_ddl(layout, request.columns)
 
     def reader(self, schema: Any) -> BinlogReader:
         """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
-        request, hints = parse_options(self.options), parse_hints(self.options)
-        if "request" not in self.options:
-            request = add_histories(request, hints)
+        hints = parse_hints(self.options)
+        request = add_histories(parse_options(self.options), hints)
         has_pushdown = self.options.get("pushdown") == "true"
-        reader_class = PushdownReader if has_pushdown else BinlogReader
-        if request.object is None:
-            return reader_class(request, hints, record_rows.create_layout(request.columns, request.payload))
-        schema_ids = record_rows.schema_ids(schema)
-        ids = collect_columns(request, hints).ids if schema_ids is None else schema_ids
-        builder = record_rows.TableRowBuilder(record_rows.schema_fields(schema)).for_table(request.object, ids)
-        return reader_class(record_rows.select_object(request, ids), hints, builder)
+        return (PushdownReader if has_pushdown else BinlogReader)(
+            request, hints, single_table.make_row_reader(request, hints, schema)
+        )
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return the reader that follows growing files."""
@@ -221,18 +203,22 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Reader of log files as Arrow record batches; the content of a file never raises an exception."""
 
     def __init__(
-        self, request: ReadRequest, hints: Hints | None = None, builder: RowBuilder = record_rows.DEFAULT_LAYOUT
+        self, request: ReadRequest, hints: Hints | None = None, reader: RowReader = record_rows.DEFAULT_LAYOUT
     ) -> None:
         self.request = request
         self.hints = hints
-        self.builder = builder
+        self.reader = reader
         self._all_members = request.members
 
     def partitions(self) -> Sequence[ReadPartition]:
         """Return groups of files of similar total size, and the parts of big files."""
         request = self.request
         parts_by_member = tuple(map(self._split_member, request.members))
-        return [ReadPartition(one) for one in plan_tasks(request.members, parts_by_member, request.groups)]
+        definitions = [] if request.object is None else read_definitions(request, self.hints)
+        return [
+            ReadPartition(pieces, tuple(tables_before(definitions, request, piece) for piece in pieces))
+            for pieces in plan_tasks(request.members, parts_by_member, request.groups)
+        ]
 
     def _split_member(self, member: TaskFile) -> Parts | None:
         request = self.request
@@ -244,9 +230,12 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, file after file."""
-        for piece in partition.pieces:
+        for piece, known_tables in zip(partition.pieces, partition.known_tables, strict=True):
             closed = partial(is_closed, piece.member, self._all_members, self._open_member)
-            yield from read_member(piece.member, self.request, self.hints, piece.part, self.builder, closed)
+            reader = self.reader
+            if isinstance(reader, TableRowReader):
+                reader = replace(reader, known_tables=known_tables)
+            yield from read_member(piece.member, self.request, self.hints, piece.part, reader, closed)
 
     def _open_member(self, member: TaskFile) -> LogReader:
         return open_member(member, self.request, self.hints)

@@ -49,10 +49,11 @@ from binlogtool.export.manifest import (
     parse_paths,
 )
 from binlogtool.export.read_members import add_histories, read_member
-from binlogtool.export.record_rows import RowBuilder
-from binlogtool.export.typed_columns import collect_columns
+from binlogtool.export.record_rows import RowReader
+from binlogtool.export.single_table import TableRowReader, make_row_reader, search_table
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.tables_and_changes import TableColumn, TableSchema
 from binlogtool.limits import parse_size
 
 
@@ -72,12 +73,12 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(
         self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
-        builder: RowBuilder = record_rows.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
+        reader: RowReader = record_rows.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
     ) -> None:  # fmt: skip
         self.source = IncrementalInput(paths, format, request, hints)
         self.request = request
         self.hints = hints
-        self.builder = builder
+        self.reader = reader
         self.limit = limit
 
     @classmethod
@@ -87,16 +88,12 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Raises:
             UsageError: an option has an invalid value.
         """
-        request = parse_options(options, files=False)
-        builder: RowBuilder = (
-            record_rows.create_layout(request.columns, request.payload) if request.object is None
-            else record_rows.TableRowBuilder(record_rows.schema_fields(schema))
-        )  # fmt: skip
+        request, hints = parse_options(options, files=False), parse_hints(options)
         paths, format_ = parse_paths(options), options.get("format", "auto")
         for path in paths:
             if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
                 raise UsageError(f"{path}: patterns are not supported; name the directory of the log")
-        return cls(paths, format_, request, parse_hints(options), builder, parse_read_limit(options))
+        return cls(paths, format_, request, hints, make_row_reader(request, hints, schema), parse_read_limit(options))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -124,8 +121,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.source.paths for member in self._list_members(path))
-        collector = collect_columns(add_histories(replace(self.request, members=members), self.hints), self.hints)
-        return {"ids": sorted(collector.ids)} if collector.is_described else {}
+        ids = search_table(add_histories(replace(self.request, members=members), self.hints), self.hints).ids
+        return {"ids": sorted(ids)} if ids else {}
 
     def _list_members(self, path: str) -> list[TaskFile]:
         try:
@@ -151,21 +148,23 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        request, builder, name = self.request, self.builder, self.request.object
-        if name is not None and isinstance(builder, record_rows.TableRowBuilder):
-            request, builder = record_rows.select_object(request, partition.ids), builder.for_table(name, partition.ids)
+        reader = self.reader
+        if isinstance(reader, TableRowReader) and self.request.object is not None:
+            columns = tuple(TableColumn(field.name, field.kind) for field in reader.layout.fields)
+            table = TableSchema(self.request.object, columns, ids=tuple(partition.ids))
+            reader = replace(reader, known_tables=(table,))
         for piece in partition.pieces:
             if isinstance(piece, GrowingFileFinding):
-                yield self.builder.build_damage_batch(piece.file, piece.format, piece.finding)
+                yield reader.build_damage_batch(piece.file, piece.format, piece.finding)
             elif self.source.is_as_planned(piece):
                 is_file_closed = partial(bool, piece.reached.done)
                 hints = self.hints
                 if piece.earlier is not None:
                     hints = replace(hints or Hints(), earlier=piece.earlier)
-                yield from read_member(piece.member, request, hints, piece.part, builder, is_file_closed)
+                yield from read_member(piece.member, self.request, hints, piece.part, reader, is_file_closed)
             else:
                 found = make_finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
-                yield self.builder.build_damage_batch(piece.member.name, piece.member.format, found)
+                yield reader.build_damage_batch(piece.member.name, piece.member.format, found)
 
 
 def parse_positions(offset: Mapping[str, Any] | None) -> ReadPositions:

@@ -20,7 +20,7 @@ def table(
     selection: Selection = Selection(),
 ) -> pa.Table:
     request = ReadRequest((), 1, backend, Limits(), selection)
-    batches = list(read_member(TaskFile(str(path), "log", "auto", 0), request, builder=shown))
+    batches = list(read_member(TaskFile(str(path), "log", "auto", 0), request, reader=shown))
     for batch in batches:
         batch.validate(full=True)
         assert 0 < batch.num_rows <= record_rows.MAX_BATCH_ROWS

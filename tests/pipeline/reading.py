@@ -7,20 +7,34 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
 from binlogtool.core.record_selection import RecordBlock
+from binlogtool.export.manifest import parse_hints, parse_options
+from binlogtool.export.read_members import add_histories
+from binlogtool.export.single_table import search_table
 from binlogtool.format_api.format import Hints
 from binlogtool.schema.scanner import Backend
-from binlogtool.spark.data_source import BinlogSource
+from binlogtool.spark.data_source import BinlogReader, BinlogSource
 
 Row = dict[str, Any]
 
 
 def load(path: Path | str, **options: str) -> list[Row]:
     """The rows of all partitions."""
-    reader = BinlogSource({"path": str(path), **options}).reader(None)
+    reader = open_reader({"path": str(path), **options})
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def open_reader(options: dict[str, str]) -> BinlogReader:
+    """The reader of a query; the schema that Spark would pass back to it is made without Java."""
+    schema = None
+    if "object" in options:
+        request, hints = parse_options(options), parse_hints(options)
+        layout = search_table(add_histories(request, hints), hints).make_layout()
+        schema = from_arrow_schema(layout.schema.empty_table().select(request.columns or layout.schema.names).schema)
+    return BinlogSource(options).reader(schema)
 
 
 def hints_for(path: Path) -> Hints | None:

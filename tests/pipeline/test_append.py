@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
 from binlogtool.export.incremental import IncrementalInput, open_commit_store
+from binlogtool.limits import MIB
 from tests.cli.invoke import invoke
 from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
+from tests.pipeline.test_memory_of_tables import log_of_texts
 
 IN_USE = 4 + 17
 """The byte of the header's flags with the one that a server clears when it closes a file."""
@@ -500,3 +503,12 @@ def test_a_packed_file_is_refused(samples: Path, log: Path, out: Path) -> None:
     (log / "a.xlog.gz").write_bytes(gzip.compress(data))
     with pytest.raises(UsageError, match="packed"):
         append(log / "a.xlog.gz", out)
+
+
+def test_a_value_that_is_written_in_pieces_is_appended_whole(tmp_path: Path) -> None:
+    log = log_of_texts(tmp_path, 2, 3 * MIB)
+    binlogtool.convert([log], "jsonl", tmp_path / "out", append=True, final=True)
+    (part,) = (tmp_path / "out").glob("part-*")
+    lines = [json.loads(line) for line in part.read_text().splitlines()]
+    texts = [line["body"]["rows"][0]["after"]["a"] for line in lines if line["type"].startswith("WRITE_ROWS")]
+    assert texts == ["a" * 3 * MIB] * 2 and {line["generation"] for line in lines} == {0}

@@ -16,24 +16,18 @@ from typing import Any
 
 import pytest
 
-from binlogtool.export import record_rows
 from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_members import add_histories
-from binlogtool.export.typed_columns import collect_columns
-from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.streaming import BinlogStream
 from tests.formats.mysql_binlog.server import Server
+from tests.pipeline.reading import open_reader
 
 R1 = "found-3/export/R1"
 ROOT = Path(__file__).parents[2]
 
 
-def maker_of(folder: Path, name: str) -> tuple[Any, record_rows.TableRowBuilder]:
-    request = add_histories(parse_options({"path": str(folder), "object": name}), None)
-    found = collect_columns(request, None)
-    return record_rows.select_object(request, found.ids), record_rows.TableRowBuilder(tuple(found.fields)).for_table(
-        name, found.ids
-    )
+def reader_of(folder: Path, name: str) -> Any:
+    reader: Any = open_reader({"path": str(folder), "object": name}).reader
+    return reader
 
 
 def batch(stream: BinlogStream, start: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -45,32 +39,28 @@ def batch(stream: BinlogStream, start: dict[str, Any]) -> tuple[list[dict[str, A
 @pytest.mark.full_corpus
 def test_each_task_knows_the_tables_of_the_logs_before_its_own(corpus: Path) -> None:
     """The server: 200 rows, each with total 1.00."""
-    request, maker = maker_of(corpus / R1, "t1.o")
-    assert [(field.name, field.kind) for field in maker.fields] == [("id", "int"), ("total", "decimal(10,2)")]
-    for split_size in (1 << 20, 900):
-        reader = BinlogReader(request.__class__(**{**_dict(request), "split_size": split_size}), None, maker)
+    fields = reader_of(corpus / R1, "t1.o").layout.fields
+    assert [(field.name, field.kind) for field in fields] == [("id", "int"), ("total", "decimal(10,2)")]
+    for split_size in ("1MiB", "900"):
+        reader = open_reader({"path": str(corpus / R1), "object": "t1.o", "splitSize": split_size})
         found = [row for part in reader.partitions() for one in reader.read(part) for row in one.to_pylist()]
         after = sorted((row["after"]["id"], row["after"]["total"]) for row in found)
         assert after == [(number, Decimal("1.00")) for number in range(1, 201)]
         assert {(row["unfit"], row["findings"]) for row in found} == {(None, None)}
 
 
-def _dict(request: Any) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in request.__struct_fields__}
-
-
 @pytest.mark.full_corpus
 def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, tmp_path: Path) -> None:
     """Each batch is that of a new reader, as after a restart from a checkpoint."""
     shutil.copy(corpus / R1 / "bin.000007", tmp_path)
-    _, maker = maker_of(tmp_path, "t1.o")
+    reader = reader_of(tmp_path, "t1.o")
     offset: dict[str, Any] = {"files": {}}
     taken = []
     for name in (None, "bin.000008", None):
         if name is not None:
             shutil.copy(corpus / R1 / name, tmp_path)
         request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
-        rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, None, maker), offset)
+        rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, None, reader), offset)
         taken += rows
     assert [row["after"]["id"] for row in taken] == list(range(1, 201))
     assert {(row["after"]["total"], row["unfit"]) for row in taken} == {(Decimal("1.00"), None)}
@@ -78,10 +68,10 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
 
 @pytest.mark.full_corpus
 def test_a_stream_that_begins_behind_the_definition_never_has_silent_nulls(corpus: Path, tmp_path: Path) -> None:
-    _, maker = maker_of(corpus / R1, "t1.o")
+    reader = reader_of(corpus / R1, "t1.o")
     shutil.copy(corpus / R1 / "bin.000008", tmp_path)
     request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
-    rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, None, maker), {"files": {}})
+    rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, None, reader), {"files": {}})
     assert rows[0]["unfit"] == '{"after.@1":101,"after.@2":"1.00"}'
     assert all(row["unfit"] for row in rows)
 

@@ -14,7 +14,7 @@ import binlogtool
 from binlogtool import convert
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.table_router import TableDirectories
+from binlogtool.export.finish_tables import TableDirectories
 from binlogtool.format_api.tables_and_changes import qualify_name, split_name
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core.record_selection import Selection
 from binlogtool.export.manifest import ReadRequest, TaskFile, group_files
 from binlogtool.export.read_members import read_member
-from binlogtool.limits import Limits
 from binlogtool.spark.data_source import BinlogSource
 from binlogtool.spark.session import SparkJobSession
 
@@ -30,12 +28,6 @@ def test_there_are_never_more_partitions_than_files() -> None:
 
 def test_a_thousand_empty_files_are_spread_evenly() -> None:
     assert [len(group) for group in group_files([member(str(i), 0) for i in range(1000)], 8)] == [125] * 8
-
-
-def test_a_request_comes_back_from_its_option_as_it_was() -> None:
-    selection = Selection(start="seq:5", types=("INSERT",), origins=(1, 2), start_time=7, on_damage="stop")
-    request = ReadRequest((member("a", 1), member("b", 2)), 3, "python", Limits(max_depth=9, timeout=1.5), selection)
-    assert ReadRequest.from_json(request.to_json()) == request
 
 
 def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import binlogtool
 from binlogtool import convert
 from binlogtool.core.record_selection import RowBatch, Selection
+from binlogtool.export.typed_columns import TableLayout, TypedColumn, build_table_batch
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
@@ -393,3 +396,17 @@ def test_rows_that_are_decoded_one_record_at_a_time_are_counted_with_the_reason(
     assert done.details["general_rows"][reason] == 1 and "256 columns" in reason
     said = invoke("-v", "convert", "--to", "parquet", "--per-table", "-o", str(tmp_path / "2"), str(log))
     assert f"1 row was decoded one record at a time, more slowly: {reason}" in said.err
+
+
+def test_whole_numbers_that_fit_a_narrower_column_stay_in_it() -> None:
+    """A stream keeps the types that it began with."""
+    wide = (TypedColumn("u", "decimal(20,0)"), TypedColumn("t", "string"))
+    numbers = (1, 2**63, None, 2**63 - 1)
+    images: list[dict[str, Any]] = [{"u": None if n is None else Decimal(n), "t": "a"} for n in numbers]
+    batch = build_table_batch(wide, [{"op": "INSERT", "before": None, "after": image} for image in images])
+    narrow = TableLayout((TypedColumn("u", "bigint"), TypedColumn("t", "int")), (), "both", operations=True)
+    table = narrow.to_table(batch).to_pylist()
+    assert [row["after"] for row in table] == [{"u": n, "t": None} for n in (1, None, None, 2**63 - 1)]
+    assert [json.loads(row["unfit"]) for row in table] == [
+        {"after.t": "a"}, {"after.u": "9223372036854775808", "after.t": "a"}, {"after.t": "a"}, {"after.t": "a"},
+    ]  # fmt: skip
