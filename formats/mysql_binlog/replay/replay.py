@@ -55,9 +55,7 @@ class BinlogReplayer:
         )
         self._logs = self._selection.logs
         self._log_indexes = {one.file.name: place for place, one in enumerate(self._logs)}
-        self._recovery = CrashRecovery(
-            [one.file for one in self._logs], situation.read_sibling, self._read_for_recovery()
-        )
+        self._recovery = CrashRecovery(self._logs, situation.read_sibling, self._read_for_recovery())
         self._startup = predict_start(situation, self._logs)
         self._applied_up_to = _find_start(self._start_position, self._log_indexes)
         self._applier = EventApplier(

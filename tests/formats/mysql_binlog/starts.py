@@ -17,6 +17,7 @@ import struct
 import subprocess
 import tempfile
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -291,7 +292,7 @@ class Did(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """As it is recorded."""
+        """Y or n of each start."""
         return "".join("Y" if one else "n" for one in self.starts)
 
 
@@ -374,7 +375,13 @@ class Home:
         query = f"SELECT @@GLOBAL.{variable}; SELECT COUNT(*) FROM d.t"
         done = subprocess.run([*command, "-e", query], capture_output=True, timeout=30)
         lines = done.stdout.decode().replace("\\n", "").splitlines()
-        return (",".join(sorted(lines[0].split(","))), int(lines[1])) if len(lines) == 2 else ("", None)
+        if len(lines) != 2:
+            return "", None
+        gtids = lines[0].split(",")
+        if self.programs.mysql:  # the data directory has GTIDs of its own, which are not in the recorded logs
+            logs = b"".join(path.read_bytes() for path in data.glob("bin.0*"))
+            gtids = [one for one in gtids if one and uuid.UUID(one.partition(":")[0]).bytes in logs]
+        return ",".join(sorted(gtids)), int(lines[1])
 
 
 @contextmanager
@@ -390,17 +397,34 @@ def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
 # -- predictions -------------------------------------------------------------------------------------------------------
 
 
+class Prediction(NamedTuple):
+    """What `diagnose` says.
+
+    start: "n", "Y" and whether the start after that fails, or "?" where it is open. gtids: after crash recovery; None
+    where nothing is said of them.
+    """
+
+    start: str
+    gtids: str | None
+
+    def is_wrong_about(self, did: RecordedStart) -> bool:
+        """Return whether the server did something else: other starts, or other GTIDs after crash recovery."""
+        if verdict(self.start, did.starts) != "right":
+            return self.start != "?"
+        return None not in (self.gtids, did.gtids) and self.gtids != did.gtids
+
+
 def predicted(data: Path) -> str:
-    """What `diagnose` says: "n", "Y" and whether the start after that fails, or "?" where it is open."""
-    return _predict(data)[0]
+    """Return the prediction of the start."""
+    return predict(data).start
 
 
-def _predict(data: Path) -> tuple[str, str | None]:
-    """The start, and the GTIDs after crash recovery; None where nothing is said of them."""
+def predict(data: Path) -> Prediction:
+    """Return what `diagnose` says of a data directory."""
     (one,) = binlogtool.diagnose([data]).logs
     details = one.replays[0].details if one.replays else {}
     gtids = details.get("crash_recovery", {}).get("gtid")
-    return _start_of(one), None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+    return Prediction(_start_of(one), None if gtids is None else ",".join(sorted(str(gtids).split(","))))
 
 
 def _start_of(one: Diagnosis) -> str:
@@ -452,21 +476,32 @@ def main() -> None:
                 _keep(RECORDED, given.server, did)
         for name, count in counts.items():
             first = given.first
-            letters = "".join(_LETTERS[did] for did in _run_random(home, name, range(first, first + count)))
+            did = list(_run_random(home, name, range(first, first + count)))
             if given.record:
-                key = f"{given.server} {name}"
-                known = json.loads(RANDOM.read_text()).get(key, "") if RANDOM.exists() else ""
-                _keep(RANDOM, key, known[:first] + letters)
+                texts = [one.text for one in (*recorded(given.server, name)[:first], *did)]
+                outcomes = [text for text, _ in Counter(texts).most_common()]
+                numbers = " ".join(str(outcomes.index(text)) for text in texts)
+                _keep(RANDOM, f"{given.server} {name}", {"outcomes": outcomes, "did": numbers})
 
 
-_LETTERS: Mapping[str, str] = {"YY": "Y", "Yn": "y", "n": "n"}
-"""Reactions of a server as letters."""
+class RecordedStart(NamedTuple):
+    """What a server did. starts: as `Did.brief`. gtids: its GTIDs after crash recovery; None = not recorded."""
+
+    starts: str
+    gtids: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is recorded."""
+        return self.starts if self.gtids is None else f"{self.starts} {self.gtids}"
 
 
-def recorded(server: str, generator: str) -> list[str]:
+def recorded(server: str, generator: str) -> list[RecordedStart]:
     """Return what the server did with each random change, by its number."""
-    words = {letter: did for did, letter in _LETTERS.items()}
-    return [words[letter] for letter in json.loads(RANDOM.read_text())[f"{server} {generator}"]]
+    known = json.loads(RANDOM.read_text())[f"{server} {generator}"]
+    starts = [text.partition(" ") for text in known["outcomes"]]
+    outcomes = [RecordedStart(brief, gtids if space else None) for brief, space, gtids in starts]
+    return [outcomes[int(number)] for number in known["did"].split()]
 
 
 def _keep(path: Path, key: str, value: object) -> None:
@@ -487,20 +522,22 @@ def _run(home: Home, kind: str, changes: Iterable[tuple[str, Change]]) -> Iterat
     for name, make_change in changes:
         data = home.copy(kind)
         make_change(data)
-        yield name, _compare(home, data, f"{kind} {name}", count)
+        yield name, _compare(home, data, f"{kind} {name}", count).brief
     print(home.name, kind, dict(count), flush=True)
 
 
-def _run_random(home: Home, generator: str, numbers: range) -> Iterator[str]:
+def _run_random(home: Home, generator: str, numbers: range) -> Iterator[RecordedStart]:
     count: Counter[str] = Counter()
     for number in numbers:
-        data = home.copy(kind_of(number))
-        yield _compare(home, data, f"{kind_of(number)} {number}: {change(generator, number, data)}", count)
+        data, kind = home.copy(kind_of(number)), kind_of(number)
+        did = _compare(home, data, f"{kind} {number}: {change(generator, number, data)}", count)
+        has_gtids = kind == "crashed" and did.starts[0] and did.rows is not None
+        yield RecordedStart(did.brief, did.gtids if has_gtids else None)
     print(home.name, generator, dict(count), flush=True)
 
 
-def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> str:
-    said, gtids = _predict(data)
+def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> Did:
+    said, gtids = predict(data)
     did = home.starts(data)
     result = verdict(said, did.brief)
     if result == "right" and did.starts[0] and gtids is not None and gtids != did.gtids:
@@ -509,7 +546,7 @@ def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> str:
     count[result] += 1
     if result != "right":
         print(f"{result}: {what}: said {said}, did {did.brief} {did.said[:300]}", flush=True)
-    return did.brief
+    return did
 
 
 if __name__ == "__main__":
