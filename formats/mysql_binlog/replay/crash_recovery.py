@@ -15,6 +15,7 @@ import enum
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     FormatDescription,
     clear_in_use_flag,
     has_valid_checksum,
+    parse_description,
     read_event_size,
     unpack_payload,
 )
@@ -372,8 +374,8 @@ _UNCERTAIN_TYPES = frozenset(
 )  # fmt: skip
 """Event types that only some server versions know, or that make a server do more than read the event."""
 
-_HEADER_LENGTHS_AT = HEADER_SIZE + 57
-_AFTER_HEADER_LENGTHS = CHECKSUM_SIZE + 1
+_ROWS_V1_TYPES = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
+"""Row events that MySQL 9.7 does not decode, and 5.5 writes."""
 
 
 class _ReaderReaction(enum.Enum):
@@ -432,33 +434,40 @@ EventVisitor = Callable[[RecoveryEvent, FormatDescription], None]
 
 
 def read_for_recovery(
-    log: ReplayedLog,
-    read_range: RangeReader | None,
-    peers: Sequence[ReplayedLog] = (),
-    visit: EventVisitor | None = None,
+    log: ReplayedLog, read_range: RangeReader | None, visit: EventVisitor | None = None
 ) -> RecoveryExtent:
     """Read the newest log as recovery does.
 
     Args:
         read_range: the bytes of its file; None if it cannot be read.
-        peers: other logs of the server, whose FORMAT_DESCRIPTION is compared with a damaged one.
         visit: is called with each event from the first damage on.
     """
     checkpoints = () if log.facts is None else log.facts.checkpoints
-    if not log.damages:
+    errors = _list_error_offsets(log.file)
+    first = min([*errors, *(one.offset for one in log.damages[:1])], default=None)
+    if first is None:
         return RecoveryExtent(log.file.size, None, checkpoints)
-    first = log.damages[0].offset
     description = _get_description(log)
     if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
         return RecoveryExtent(first, first, checkpoints, first)
+    if not log.damages or log.damages[0].offset > first:
+        first = len(MAGIC) + description.size  # the offset of such an error may be that of a part of an event
     description_end = len(MAGIC) + description.size
+    event = read_range(len(MAGIC), description.size)
+    with suppress(MalformedError):
+        description = parse_description(event)  # that of the layout has no list of event types
     walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first], visit)
     if first < description_end:
         first = description_end
-        event = read_range(len(MAGIC), description.size)
-        if not has_valid_checksum(clear_in_use_flag(event)) and not _matches_peers(event, peers):
+        if not has_valid_checksum(clear_in_use_flag(event)):
             walk.uncertain_from = description_end
     return walk.read_from(first)
+
+
+def _list_error_offsets(file: ExaminedFile) -> frozenset[int]:
+    """Return the offsets of errors in a file."""
+    errors = (one for one in file.findings if one.severity is Severity.ERROR)
+    return frozenset(one.offset for one in errors if one.offset is not None)
 
 
 def _get_description(log: ReplayedLog) -> FormatDescription | None:
@@ -466,12 +475,6 @@ def _get_description(log: ReplayedLog) -> FormatDescription | None:
     context = None if log.file.layout is None else log.file.layout.context
     description = getattr(context, "description", None)
     return description if isinstance(description, FormatDescription) and description.size else None
-
-
-def _matches_peers(event: bytes, peers: Sequence[ReplayedLog]) -> bool:
-    """Return whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
-    lengths = event[_HEADER_LENGTHS_AT:-_AFTER_HEADER_LENGTHS]
-    return any(found is not None and bytes(found.post_header_len) == lengths for found in map(_get_description, peers))
 
 
 class _RecoveryWalk:
@@ -487,7 +490,7 @@ class _RecoveryWalk:
     ) -> None:
         self._read_range, self._description, self._checkpoints, self._visit = read, described, marks, visit
         self._size = log.file.size
-        self._damaged_offsets = frozenset(damage.offset for damage in log.damages)
+        self._damaged_offsets = frozenset(damage.offset for damage in log.damages) | _list_error_offsets(log.file)
         self.uncertain_from: int | None = None
 
     def read_from(self, at: int) -> RecoveryExtent:
@@ -525,18 +528,20 @@ class _RecoveryWalk:
 
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to an event."""
+        flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
+        if event[TYPE_AT] > len(self._description.post_header_len):
+            return _ReaderReaction.END
+        if not _is_known_type(event[TYPE_AT], self._description):
+            return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
         return self._react_to_damage(event)
 
     def _react_to_damage(self, event: bytes) -> _ReaderReaction:
-        """Return how the reader reacts to a damaged event."""
-        code, flags = event[TYPE_AT], int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
-        is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
-        if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
-            return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
-        if code in _UNCERTAIN_TYPES:
+        """Return how the reader reacts to a damaged event of a known type."""
+        code = event[TYPE_AT]
+        if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
         if code == _T.BINLOG_CHECKPOINT:
@@ -547,6 +552,12 @@ class _RecoveryWalk:
         except (MalformedError, DecompressionError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
+
+
+def _is_known_type(code: int, description: FormatDescription) -> bool:
+    """Return whether a server of this kind knows a type of events; it reads over an unknown one that is ignorable."""
+    is_foreign = code in _MYSQL_ONLY if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
+    return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
 
 
 def _decode_as_server(code: int, body: bytes, description: FormatDescription) -> None:
@@ -584,9 +595,6 @@ def _read_checkpoint_name(body: bytes) -> str:
 
 MAX_LISTED_XIDS = 100
 """Maximum number of XIDs that are listed."""
-
-REFUSED_DIAGNOSES = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-twice")
-"""Diagnoses that stop MySQL's recovery: events in an order that is not allowed (`binlog::Binlog_recovery`)."""
 
 _GTID_EVENTS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _GTID_LIST_EVENTS = ("PREVIOUS_GTIDS", "GTID_LIST")
@@ -635,6 +643,7 @@ class CrashRecovery:
         self._damaged_from = None if extent is None else extent.damaged_from
         self._valid_end = self._log_end() if self._damaged_from is None else min(self._log_end(), self._damaged_from)
         self._is_read = self._damaged_from is None
+        self._is_fed = False
 
     def add_records(self, name: str, records: DecodedRecords) -> None:
         """Record the commit marks of a file, in file order; files that recovery does not read are ignored."""
@@ -642,6 +651,7 @@ class CrashRecovery:
         if read_end is None or self.newest is None or not len(records):
             return
         is_newest, offsets = name == self.newest.name, records.offset
+        self._is_fed = self._is_fed or is_newest
         for i, type_name in enumerate(records.envelope.type):
             if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
                 return
@@ -670,14 +680,16 @@ class CrashRecovery:
         """Read the events from the first damage on, once, after all records."""
         if not self._is_read and self._read_sibling is not None and self.newest is not None:
             self._is_read = True
-            read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._logs, self._visit_event)
+            read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._visit_event)
 
     def _visit_event(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record an event as the server reads it."""
         code = event.code
         if self._marks.first_fault is not None:
             return
-        if code in _GTID_TYPES:
+        if not _is_known_type(code, description):
+            pass
+        elif code in _GTID_TYPES:
             self._visit_gtid(event, description)
         elif code in (EventType.PREVIOUS_GTIDS, EventType.GTID_LIST):
             listed = _try_decode(event, description)
@@ -787,13 +799,7 @@ class CrashRecovery:
         if self.newest is None or self._is_mariadb:
             return None
         self._read_rest()
-        if self._marks.first_fault is not None:
-            return self._marks.first_fault
-        tail = self.newest.tail
-        end = tail.first_damage if tail is not None and tail.first_damage is not None else self.newest.size
-        faults = (one for one in self.newest.findings if one.facts.get("diagnosis") in REFUSED_DIAGNOSES)
-        first_fault = next((one for one in faults if one.severity is Severity.ERROR and (one.offset or 0) < end), None)
-        return None if first_fault is None else (first_fault.offset, first_fault.message)
+        return self._marks.first_fault
 
     def details(self) -> dict[str, Any]:
         """Return the prediction for the report."""
@@ -833,6 +839,8 @@ class CrashRecovery:
         """
         if self._extent is not None and (self._extent.uncertain_from or self._extent.end) < self._extent.end:
             return None
+        if not self._is_fed and self._damaged_from is None:
+            return None  # no file is replayed
         if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
             return self.executed.text
         if not isinstance(self._first_older_gtid, str):

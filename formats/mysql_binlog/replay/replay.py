@@ -79,7 +79,7 @@ class BinlogReplayer:
         read_sibling = self._situation.read_sibling
         if newest is None or read_sibling is None or not newest.in_use or newest.is_relay:
             return None
-        return read_for_recovery(newest, read_sibling(newest.file.name), self._logs)
+        return read_for_recovery(newest, read_sibling(newest.file.name))
 
     def plan_reads(self) -> ReadPlan:
         """Return all files of the log in order; files next to it are not read."""

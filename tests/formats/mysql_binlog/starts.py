@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,9 @@ LOGS, RECORDED, RANDOM = HERE / "start_logs", HERE / "recorded_starts.json", HER
 
 SERVERS = ("mariadb-10.11", "mariadb-11.8", "mysql-9")
 KINDS = ("closed", "crashed")
+PREPARED = "prepared"
+"""Logs of a server whose engine holds the last transaction as prepared after a kill -9: the log decides on its row."""
+
 START_SECONDS = 60
 
 INDEX, NEWEST, MIDDLE, FIRST, STATE = "bin.index", "bin.000003", "bin.000002", "bin.000001", "bin.state"
@@ -334,6 +338,20 @@ class Home:
                     path.unlink()
                 shutil.copytree(LOGS / self.name / kind, home / "data", dirs_exist_ok=True)
 
+    def make_prepared(self) -> None:
+        """Make the template whose engine holds transactions as prepared that are complete in the log."""
+        home = self.folder / PREPARED
+        home.mkdir(parents=True)
+        flush = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-log-at-timeout=2700")
+        with Server(home, *self.options, *flush, programs=self.programs) as server:
+            script = "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b VARCHAR(30)) ENGINE=InnoDB;"
+            script += "".join(f"INSERT INTO d.t VALUES ({n}, 'row {n}');" for n in range(4)) + "FLUSH BINARY LOGS;"
+            script += "FLUSH BINARY LOGS;" + "".join(f"INSERT INTO d.t VALUES ({n}, 'row {n}');" for n in range(4, 8))
+            assert not server.run(script.encode())
+            if not self.programs.mysql:  # its engine writes a commit at once: the engine's files are those of before
+                _commit_slowly(server, home)
+            server.kill()
+
     def copy(self, kind: str) -> Path:
         """A new data directory of a kind."""
         data = self.folder / "work" / "data"
@@ -384,12 +402,34 @@ class Home:
         return ",".join(sorted(gtids)), int(lines[1])
 
 
+def _commit_slowly(server: Server, home: Path) -> None:
+    """Let three transactions wait between prepare and log, and put the log of afterwards to the files of then."""
+    assert not server.run(b"SET GLOBAL binlog_commit_wait_count=100, GLOBAL binlog_commit_wait_usec=4000000")
+    with ThreadPoolExecutor(3) as pool:
+        texts = [f"INSERT INTO d.t VALUES ({n}, 'row {n}')".encode() for n in range(8, 11)]
+        waiting = [pool.submit(server.run, text) for text in texts]
+        time.sleep(2)
+        shutil.copytree(home / "data", home / "then")
+        assert not any(one.result() for one in waiting)
+    for path in (home / "data").glob("bin.*"):
+        shutil.copy(path, home / "then" / path.name)
+    server.kill()
+    shutil.rmtree(home / "data")
+    (home / "then").rename(home / "data")
+
+
 @contextmanager
-def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
-    """A home in memory, for as long as it is needed."""
+def temporary_home(name: str) -> Iterator[Home]:
+    """An empty home in memory, for as long as it is needed."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="bt-", dir=place) as folder:
-        home = Home(name, Path(folder))
+        yield Home(name, Path(folder))
+
+
+@contextmanager
+def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
+    """A home in memory with the templates of all kinds."""
+    with temporary_home(name) as home:
         home.make(own_logs)
         yield home
 
@@ -400,18 +440,28 @@ def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
 class Prediction(NamedTuple):
     """What `diagnose` says.
 
-    start: "n", "Y" and whether the start after that fails, or "?" where it is open. gtids: after crash recovery; None
-    where nothing is said of them.
+    start: "n", "Y" and whether the start after that fails, or "?" where it is open. gtids, xids: GTIDs after crash
+    recovery, and the transactions that it commits if they are prepared; None where nothing is said of them.
     """
 
     start: str
     gtids: str | None
+    xids: frozenset[int] | None = None
+
+    def rows_with(self, server: str) -> int | None:
+        """Return the rows of the table after a start with the `PREPARED` logs of a server."""
+        if self.xids is None or self.gtids is None or self.start not in ("YY", "Yn"):
+            return None
+        count, prepared = _ENGINE[server]
+        return count + len(prepared & self.xids)
 
     def is_wrong_about(self, did: RecordedStart) -> bool:
         """Return whether the server did something else: other starts, or other GTIDs after crash recovery."""
         if verdict(self.start, did.starts) != "right":
             return self.start != "?"
-        return None not in (self.gtids, did.gtids) and self.gtids != did.gtids
+        if self.gtids is None or did.gtids is None or self.gtids == did.gtids:
+            return False  # MariaDB's state lists each server of a domain, the prediction only the last one
+        return ":" in did.gtids or not set(self.gtids.split(",")) <= set(did.gtids.split(","))
 
 
 def predicted(data: Path) -> str:
@@ -423,8 +473,18 @@ def predict(data: Path) -> Prediction:
     """Return what `diagnose` says of a data directory."""
     (one,) = binlogtool.diagnose([data]).logs
     details = one.replays[0].details if one.replays else {}
-    gtids = details.get("crash_recovery", {}).get("gtid")
-    return Prediction(_start_of(one), None if gtids is None else ",".join(sorted(str(gtids).split(","))))
+    recovery = details.get("crash_recovery", {})
+    gtids, xids = recovery.get("gtid"), recovery.get("last_xids")
+    text = None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+    return Prediction(_start_of(one), text, None if xids is None else frozenset(xids))
+
+
+_ENGINE: Mapping[str, tuple[int, frozenset[int]]] = {
+    "mariadb-10.11": (8, frozenset({18, 19, 20})),
+    "mariadb-11.8": (8, frozenset({18, 19, 20})),
+    "mysql-9": (7, frozenset({19})),
+}
+"""Rows that the engine of the `PREPARED` logs has, and the XIDs of more rows, each prepared."""
 
 
 def _start_of(one: Diagnosis) -> str:
@@ -452,6 +512,17 @@ def changed_logs_of(name: str, generator: str, number: int, folder: Path) -> str
     return change(generator, number, folder)
 
 
+def change_prepared(number: int, folder: Path) -> str:
+    """Make the random change of a number to the `PREPARED` logs; say which."""
+    return change([*GENERATORS][number % len(GENERATORS)], 200_000 + number, folder)
+
+
+def prepared_logs_of(name: str, number: int, folder: Path) -> str:
+    """Write the recorded `PREPARED` logs of a server with the random change of a number; say which."""
+    _copy_logs(name, PREPARED, folder)
+    return change_prepared(number, folder)
+
+
 def _copy_logs(name: str, kind: str, folder: Path) -> None:
     shutil.copytree(LOGS / name / kind, folder)
     (folder / "ibdata1").write_bytes(bytes(100))
@@ -463,9 +534,13 @@ def main() -> None:
     parser.add_argument("server", choices=SERVERS)
     for name in GENERATORS:
         parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument(f"--{PREPARED}", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
+    if given.prepared:
+        _run_prepared(given.server, range(given.prepared), record=given.record)
+        return
     counts = {name: count for name in GENERATORS if (count := getattr(given, name))}
     with home_of(given.server, own_logs=not counts) as home:
         if not counts:
@@ -478,30 +553,44 @@ def main() -> None:
             first = given.first
             did = list(_run_random(home, name, range(first, first + count)))
             if given.record:
-                texts = [one.text for one in (*recorded(given.server, name)[:first], *did)]
-                outcomes = [text for text, _ in Counter(texts).most_common()]
-                numbers = " ".join(str(outcomes.index(text)) for text in texts)
-                _keep(RANDOM, f"{given.server} {name}", {"outcomes": outcomes, "did": numbers})
+                _keep_random(f"{given.server} {name}", [*recorded(given.server, name)[:first], *did])
 
 
 class RecordedStart(NamedTuple):
-    """What a server did. starts: as `Did.brief`. gtids: its GTIDs after crash recovery; None = not recorded."""
+    """What a server did.
+
+    starts: as `Did.brief`. gtids, rows: its GTIDs, and the rows of the table, after crash recovery; None = not
+    recorded.
+    """
 
     starts: str
     gtids: str | None = None
+    rows: int | None = None
 
     @property
     def text(self) -> str:
         """As it is recorded."""
-        return self.starts if self.gtids is None else f"{self.starts} {self.gtids}"
+        gtids = "" if self.gtids is None else f"={self.gtids}"
+        rows = "" if self.rows is None else f"={self.rows}"
+        return f"{self.starts} {gtids} {rows}".rstrip()
+
+    @classmethod
+    def parse(cls, text: str) -> RecordedStart:
+        """Read what was recorded."""
+        starts, gtids, rows, *_ = *text.split(" "), "", ""
+        return cls(starts, gtids[1:] if gtids else None, int(rows[1:]) if rows else None)
 
 
 def recorded(server: str, generator: str) -> list[RecordedStart]:
     """Return what the server did with each random change, by its number."""
     known = json.loads(RANDOM.read_text())[f"{server} {generator}"]
-    starts = [text.partition(" ") for text in known["outcomes"]]
-    outcomes = [RecordedStart(brief, gtids if space else None) for brief, space, gtids in starts]
+    outcomes = list(map(RecordedStart.parse, known["outcomes"]))
     return [outcomes[int(number)] for number in known["did"].split()]
+
+
+def _keep_random(key: str, did: list[RecordedStart]) -> None:
+    outcomes = [text for text, _ in Counter(one.text for one in did).most_common()]
+    _keep(RANDOM, key, {"outcomes": outcomes, "did": " ".join(str(outcomes.index(one.text)) for one in did)})
 
 
 def _keep(path: Path, key: str, value: object) -> None:
@@ -509,8 +598,25 @@ def _keep(path: Path, key: str, value: object) -> None:
     path.write_text(json.dumps(known | {key: value}, indent=0, sort_keys=True) + "\n")
 
 
-def _keep_logs(home: Home) -> None:
-    for kind in KINDS:
+def _run_prepared(server: str, numbers: range, *, record: bool) -> None:
+    with temporary_home(server) as home:
+        home.make_prepared()
+        did = []
+        for number in numbers:
+            data = home.copy(PREPARED)
+            what = change_prepared(number, data)
+            said, start = predict(data), home.starts(data)
+            gtids = None if home.programs.mysql or not start.starts[0] else start.gtids
+            did.append(RecordedStart(start.brief, gtids, start.rows))
+            if said.is_wrong_about(did[-1]) or said.rows_with(server) not in (None, start.rows):
+                print(f"{number} {what}: said {said}, {said.rows_with(server)} rows, did {start}", flush=True)
+        if record:
+            _keep_logs(home, (PREPARED,))
+            _keep_random(f"{server} {PREPARED}", did)
+
+
+def _keep_logs(home: Home, kinds: Iterable[str] = KINDS) -> None:
+    for kind in kinds:
         to = LOGS / home.name / kind
         to.mkdir(parents=True, exist_ok=True)
         for path in (home.folder / kind / "data").glob("bin.*"):
@@ -537,7 +643,7 @@ def _run_random(home: Home, generator: str, numbers: range) -> Iterator[Recorded
 
 
 def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> Did:
-    said, gtids = predict(data)
+    said, gtids, _ = predict(data)
     did = home.starts(data)
     result = verdict(said, did.brief)
     if result == "right" and did.starts[0] and gtids is not None and gtids != did.gtids:
