@@ -837,7 +837,7 @@ class CrashRecovery:
         If MariaDB's newest file ends inside a transaction, the first XID of the older files that it reads then ends
         it, and the GTID before that XID counts as the last one (observed on 10.11 and 11.8).
         """
-        if self._extent is not None and (self._extent.uncertain_from or self._extent.end) < self._extent.end:
+        if self._extent is not None and self._extent.uncertain_from is not None:
             return None
         if not self._is_fed and self._damaged_from is None:
             return None  # no file is replayed

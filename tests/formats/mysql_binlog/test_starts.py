@@ -335,7 +335,7 @@ def test_mariadb_counts_the_first_gtid_of_older_files_where_the_newest_ends_insi
 UUID = "7f3437eb-ea83-11f1-ac2f-02fc00000001"
 OTHER_UUID = "7f3437eb-ea83-11f1-c542-9579dfad6e56"
 CUTS = {
-    91: (348, f"{UUID}:1-12"), 105: (127, ""), 109: (1187, f"{UUID}:1-15"),
+    91: (348, f"{UUID}:1-12"), 105: (127, None), 109: (1187, f"{UUID}:1-15"),
     121: (1317, f"{UUID}:1-11:13-15,{OTHER_UUID}:3891306132084400177"),
 }  # fmt: skip
 """Number of a random damage -> size of the newest log after MySQL 9.7 started with it, and its GTIDs.
@@ -346,7 +346,7 @@ It cuts after the last event outside of a transaction that is no GTID, and takes
 
 @pytest.mark.parametrize(("number", "after"), CUTS.items())
 def test_mysql_cuts_its_newest_log_where_it_reads_no_further(
-    number: int, after: tuple[int, str], tmp_path: Path
+    number: int, after: tuple[int, str | None], tmp_path: Path
 ) -> None:
     changed_logs_of("mysql-9", "damages", number, tmp_path / "log")
     (one,) = binlogtool.diagnose([tmp_path / "log"]).logs
