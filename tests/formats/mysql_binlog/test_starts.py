@@ -70,12 +70,17 @@ def test_every_start_that_a_server_was_seen_to_make_or_to_refuse_is_predicted(
     assert len(found) >= 109
 
 
+NOT_PREDICTED = {("mysql-9", "contents"): {76}}
+"""MySQL 9.7 aborted without a reason in its log: an event of another type in the closed newest log."""
+
+
 def _score_recorded(server: str, generator: str, numbers: slice, folder: Path) -> Counter[str]:
     results = Counter[str]()
     for number, did in list(enumerate(recorded(server, generator)))[numbers]:
         what = changed_logs_of(server, generator, number, folder / str(number))
         said = predict(folder / str(number))
-        assert not said.is_wrong_about(did), (kind_of(number), number, what, said, did)
+        is_known = number in NOT_PREDICTED.get((server, generator), ())
+        assert said.is_wrong_about(did) is is_known, (kind_of(number), number, what, said, did)
         results[verdict(said.start, did.starts)] += 1
     return results
 
