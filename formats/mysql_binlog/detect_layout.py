@@ -316,6 +316,8 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
         form = infer_checksum_form_from_next_event(head.data, start, description) or form
         if form is EventChecksumForm.PLAIN:
             findings.append(_description_checksum_wrong(start, description))
+    elif form is EventChecksumForm.PLAIN and infer_checksum_form_from_next_event(head.data, start, description):
+        findings.append(_checksums_undeclared(start, description))
     if form is EventChecksumForm.BARE and has_contradicting_version(description):
         findings.append(_version_damaged(start, description))
     context = _create_context(head, description, start)
@@ -419,6 +421,20 @@ def _description_checksum_wrong(start: int, description: FormatDescription) -> F
     """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
     text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
     return make_finding("checksum-mismatch", start, description.size, text, record=0)
+
+
+UNDECLARED_CHECKSUMS = "undeclared-checksums"
+"""Diagnosis of a log whose FORMAT_DESCRIPTION says that its events have no checksums, but they have them."""
+
+
+def _checksums_undeclared(start: int, description: FormatDescription) -> Finding:
+    """Return the finding about events with checksums that FORMAT_DESCRIPTION does not declare."""
+    text = (
+        "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with theirs: servers read each "
+        "as content of its event, and cannot apply its rows"
+    )
+    at = start + description.size - CHECKSUM_SIZE - 1
+    return make_finding("bad-header", at, 1, text, record=0, diagnosis=UNDECLARED_CHECKSUMS, expected=1, actual=0)
 
 
 def _describe_variant(description: FormatDescription, form: EventChecksumForm, is_relay: bool) -> str:

@@ -20,8 +20,8 @@ from binlogtool.formats.tarantool.schema import (
     HeaderLine,
     HeaderText,
     format_vclock,
-    is_uuid,
     parse_header_lines,
+    parse_uuid,
     parse_vclock,
     unpack_zstd,
 )
@@ -37,6 +37,8 @@ UNUSABLE_VCLOCK_DIAGNOSES = ("bad_vclock", "vclock_name_mismatch", "unknown_head
 """Diagnoses of a header whose VClock cannot be used."""
 
 _FILE_NAME = re.compile(r"(\d+)\.(xlog|snap|vylog|run|index)(\.inprogress|\.corrupted)?")
+_OPENED_NAME = re.compile(r"\d{20}\.(xlog|snap|vylog)")
+"""Names of files that a server opens in its data directory, whatever they hold."""
 _KINDS_NAMED_BY_VCLOCK = ("xlog", "snap", "vylog")
 _HEADER_LINES = re.compile(
     rb"[^\n]{1,9}\n0\.1[23]\n|.{0,200}\n(?:VClock: \{|(?:Instance|Server): [0-9a-f]{8}-)", re.DOTALL
@@ -128,7 +130,8 @@ def detect(head: FileHead) -> FormatMatch:
         is_ignored = head.name.endswith(
             (".inprogress", ".corrupted")
         )  # the server did not finish the file, or renamed it as corrupted
-        return FormatMatch(20 if torn or is_ignored else 10, f"is named like a Tarantool file ({head.name})")
+        is_log = torn or is_ignored or _OPENED_NAME.fullmatch(head.name)
+        return FormatMatch(20 if is_log else 10, f"is named like a Tarantool file ({head.name})")
     return FormatMatch(0, "no Tarantool header")
 
 
@@ -175,7 +178,8 @@ def _read_context(name: str, text: HeaderText) -> TarantoolContext:
         context.kind = context.kind and FileKind(matched[2].upper())
     if text.end is None:
         return context
-    context.instance, context.version = text.get_value("instance"), text.get_value("version")
+    instance, context.version = text.get_value("instance"), text.get_value("version")
+    context.instance = None if instance is None else parse_uuid(instance) or instance
     for attribute in ("vclock", "prev_vclock"):
         value = text.get_value(attribute)
         if value is not None:
@@ -236,7 +240,7 @@ def _check_line(line: HeaderLine, text: HeaderText, lost_vclock: bool) -> Iterat
     place = (line.start, line.end - line.start)
     if line.key is None:
         yield make_finding("bad-header", *place, f"no colon in {line.value[:60]!r}", diagnosis="bad_header")
-    elif line.name == "instance" and not is_uuid(line.value):
+    elif line.name == "instance" and parse_uuid(line.value) is None:
         yield make_finding("bad-header", *place, f"{line.value[:60]!r} is no uuid", diagnosis="bad_uuid")
     elif line.name in ("vclock", "prev_vclock"):
         try:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from construct import Bytes, Check, Construct, Container, If, Int32ub, Struct, Switch, Tell, this
 
@@ -169,7 +170,11 @@ MAX_LSN = 2**63 - 1
 
 _PAIR = r"[ \t]*(\d{1,10})[ \t]*:[ \t]*(\d{1,20})[ \t]*"
 _VCLOCK = re.compile(rf"[ \t]*\{{[ \t]*(?:{_PAIR}(?:,{_PAIR})*)?\}}")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+UUID_LENGTH = 36
+_UUID_WIDTHS = (8, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2)
+_DASH_BEFORE = frozenset({1, 2, 3, 5})
+"""Digits of each number of a UUID, and the indexes of the numbers that follow a dash."""
+_HEX_NUMBER = re.compile(r"[+-]?(?:0[xX])?[0-9a-fA-F]+")
 
 
 class HeaderLine(NamedTuple):
@@ -248,9 +253,32 @@ def parse_vclock(text: str) -> dict[int, int]:
     return result
 
 
-def is_uuid(text: str) -> bool:
-    """Return whether the text is a UUID of exactly 36 characters."""
-    return _UUID.fullmatch(text) is not None
+def parse_uuid(text: str) -> str | None:
+    """Parse a UUID as the server does: upper and lower case, other text after a digit of the last number.
+
+    Source: `tt_uuid_from_string` (sscanf with hexadecimal numbers of a maximum width).
+
+    Returns:
+        The UUID in lower case; None if the server cannot parse it.
+    """
+    if len(text) != UUID_LENGTH:
+        return None
+    numbers, at = [], 0
+    for place, width in enumerate(_UUID_WIDTHS):
+        if place in _DASH_BEFORE:
+            if text[at : at + 1] != "-":
+                return None
+            at += 1
+        at += len(text) - at - len(text[at:].lstrip(" \t\v\f\r\n"))
+        match = _HEX_NUMBER.match(text, at, at + width)
+        if match is None:
+            return None
+        numbers.append(int(match[0], 16) % 16**width)
+        at = match.end()
+    if numbers[3] >= 0xE0:  # no known variant
+        return None
+    digits = "".join(f"{number:0{width}x}" for number, width in zip(numbers, _UUID_WIDTHS, strict=True))
+    return str(UUID(digits))
 
 
 def format_vclock(vclock: dict[int, int]) -> str:

@@ -733,6 +733,28 @@ def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: b
 
 def _parse_body(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
     reader = BoundedReader(body, "TABLE_MAP")
+    fields, columns, nullable = _read_required_fields(reader, table_id_size)
+    optional = parse_optional_metadata(reader, columns, mariadb)
+    complete_columns = tuple(
+        map(_complete_column, columns, nullable, map(optional.column_members, range(len(columns))))
+    )
+    database, table = (fields[name].decode("utf-8", "backslashreplace") for name in ("db", "table"))
+    key = optional.primary_key
+    return TableMap(
+        fields["table_id"], fields["flags"], database, table, complete_columns, key, body, table_id_size, mariadb
+    )
+
+
+class _RequiredFields(NamedTuple):
+    """Fields of a TABLE_MAP before its optional metadata. nullable: whether each column may be NULL."""
+
+    fields: Mapping[str, Any]
+    columns: list[TableMapColumn]
+    nullable: Iterator[bool]
+
+
+def _read_required_fields(reader: BoundedReader, table_id_size: int) -> _RequiredFields:
+    """Read a TABLE_MAP up to its optional metadata."""
     fields: dict[str, Any] = {}
     for name, start, _, value, _, _ in iter_head_fields(reader, table_id_size):
         if name in _CHECKED_FIELDS:
@@ -742,14 +764,16 @@ def _parse_body(body: bytes, table_id_size: int, mariadb: bool | None) -> TableM
     columns = [
         _parse_column(types[index], value) for _, _, _, value, index, _ in iter_metadata_fields(metadata_reader, types)
     ]
-    nullable = iter_nullable_bits(read_null_bits(reader, len(types))[3], len(types))
-    optional = parse_optional_metadata(reader, columns, mariadb)
-    complete_columns = tuple(map(_complete_column, columns, nullable, map(optional.column_members, range(len(types)))))
-    database, table = (fields[name].decode("utf-8", "backslashreplace") for name in ("db", "table"))
-    key = optional.primary_key
-    return TableMap(
-        fields["table_id"], fields["flags"], database, table, complete_columns, key, body, table_id_size, mariadb
-    )
+    return _RequiredFields(fields, columns, iter_nullable_bits(read_null_bits(reader, len(types))[3], len(types)))
+
+
+def check_table_map_without_optional(body: bytes, table_id_size: int) -> None:
+    """Check the fields of a TABLE_MAP before its optional metadata.
+
+    Raises:
+        MalformedError: one of them cannot be decoded.
+    """
+    _read_required_fields(BoundedReader(body, "TABLE_MAP"), table_id_size)
 
 
 _CHECKED_FIELDS = frozenset(("n_cols", *NUL_FIELDS))

@@ -515,10 +515,16 @@ SCRIPT_FOOTER = (
 # --- Detection of texts that could harm a client ---
 
 _FLAGS = re.IGNORECASE | re.DOTALL
-_SUSPICIOUS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
+_SUSPICIOUS = re.compile(
+    rb";|INFILE|EXECUTE|PREPARE|CALL|NAMES|CHARSET|CHARACTER|COLLATION_CONNECTION|SQL_MODE", _FLAGS
+)
 """Suspicious parts of a text; a text without any of them passes all rules below."""
 
 _SET_STATEMENT_FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
+_SESSION_CHANGE = re.compile(
+    rb"\s*SET\b(?!\s+PASSWORD\b).*?\b(NAMES|CHARACTER\s+SET|CHARSET|CHARACTER_SET_CLIENT|COLLATION_CONNECTION|SQL_MODE)\b",
+    _FLAGS,
+)
 _DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
 _DYNAMIC = re.compile(rb"\b(?:EXECUTE|PREPARE|CALL|INFILE)\b", _FLAGS)
 _LOCAL = re.compile(rb"\bLOCAL\b", _FLAGS)
@@ -579,6 +585,11 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
             return "it is not a LOAD DATA of one file"
     elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
         return "LOCAL INFILE reads a file on the client's machine; servers log LOAD DATA with its data"
+    change = _SESSION_CHANGE.match(text)
+    if change is not None:
+        return (
+            f"it sets {change[1].decode().upper()}: the statements after it would be read otherwise; servers log no SET"
+        )
     dynamic = _DYNAMIC_START.match(text)
     if dynamic is not None:
         return f"servers log the statements that {dynamic[1].decode().upper()} executes, not the call itself"

@@ -9,6 +9,7 @@ identifies them: the checksum of the payload that added it, its position in the 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from bisect import bisect_left
@@ -222,6 +223,20 @@ REASONS: Mapping[str, str] = MappingProxyType(
 # --- Prediction of a starting server ---
 
 _CHECKSUM_DIAGNOSES = ("bad CRC", "wrong length", "length past end of file", "transaction does not parse", "torn tail")
+MAX_LISTED_FIELDS = 10
+"""Most names of fields in stored queries that are listed."""
+
+_QUERY_FIELDS = re.compile(r"@!?(?:\(([\w,\s]*)\)|([A-Za-z_]\w*))")
+
+
+def _list_query_fields(body: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the fields that a stored query names: `@title`, `@!title` or `@(title,body)`."""
+    payload = None if body is None else body.get("payload")
+    text = str(payload.get("query", "")) if isinstance(payload, Mapping) else ""
+    names = (name.strip() for match in _QUERY_FIELDS.finditer(text) for name in (match[1] or match[2]).split(","))
+    return frozenset(name[:40] for name in names if name.isidentifier() and name != "relaxed")
+
+
 _SKIP_NOT_REACHED = SKIPPED, NOT_REACHED
 
 
@@ -241,6 +256,7 @@ class ManticoreReplayer:
         self._open_error: ReplayStop | None = None
         self.replayed_files = 0
         self.unchecked = self.plan.unchecked
+        self._query_fields: frozenset[str] = frozenset()
         self._waiting_files = list(self.plan.files)
 
     def plan_reads(self) -> ReadPlan:
@@ -471,6 +487,8 @@ class ManticoreReplayer:
             place = f"{records.offset[i]:#x} of {current_file.file.name}"
             text = f"not checked: the numbers of the {kind} at {place} contradict each other, "
             self.unchecked = (f"{text}and the server applies it unchecked",)
+        if kind == OldOp.PQ_ADD.name and len(self._query_fields) < MAX_LISTED_FIELDS:
+            self._query_fields |= _list_query_fields(records.bodies[i])
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
             return APPLIED, "applied"
         return APPLIED, self._apply_transaction(current_file, table, tid)
@@ -623,6 +641,12 @@ class ManticoreReplayer:
         starts: bool | None = self.stop is None
         if self.unchecked and self.stop is None:
             starts, details["startup"] = None, {"starts": None, "not_checked": list(self.unchecked)}
+        elif self._query_fields and self.stop is None:
+            names = ", ".join(sorted(self._query_fields)[:MAX_LISTED_FIELDS])
+            text = (
+                f"not checked: that the tables have the fields which stored queries name ({names}); the server stops "
+            )
+            details["startup"] = {"starts": True, "not_checked": [f"{text}at a query that names another one"]}
         return (), ReplayOutcome(starts, self.stop, position, tuple(self.findings), details)
 
 

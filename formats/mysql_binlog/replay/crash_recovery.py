@@ -15,6 +15,7 @@ import enum
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from binlogtool.format_api.layout import DecompressionError, RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.event_schemas import decode_body
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
 from binlogtool.formats.binlog_events.replay.applier import (
     ExecutedGtids,
@@ -34,6 +36,7 @@ from binlogtool.formats.binlog_events.replay.applier import (
     parse_executed,
     read_listed_gtids,
 )
+from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
@@ -41,12 +44,16 @@ from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     MAGIC,
     MAX_EVENT_SIZE,
+    SERVER_ID_AT,
     TYPE_AT,
     EventFlag,
     EventType,
     FormatDescription,
+    clear_in_use_flag,
     has_valid_checksum,
+    parse_description,
     read_event_size,
+    unpack_payload,
 )
 from binlogtool.formats.mysql_binlog.companion_files import (
     GtidIndexContext,
@@ -56,17 +63,13 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     to_printable,
 )
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
+from binlogtool.limits import Limits
 
 # --- Commit marks as MySQL's recovery reads them ---
 
 MAX_REMEMBERED = 65_536
 """Maximum number of XIDs and XA transactions that are remembered; they come in roughly ascending order."""
 
-_MAX_UNVERIFIED_EVENTS = 100
-_MAX_EVENT_BYTES = 1 << 20
-"""Maximum number of events with wrong checksums that are read, and maximum number of bytes of each."""
-
-_MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
 _INVALID_XID = (1 << 64) - 1
 """XID of a QUERY that is no atomic DDL."""
 
@@ -83,12 +86,12 @@ class CommitMarks(msgspec.Struct):
     """All marks so far, in file order, as MySQL follows them (`binlog::Log_sanitizer`).
 
     `first_fault`: offset and message of the first one that stops recovery. `unreadable_offset`: of a QUERY without
-    text, where the server may stop reading.
+    text, where the server may stop reading. `in_transaction`: a transaction is open after the last mark.
     """
 
     first_fault: tuple[int, str] | None = None
     unreadable_offset: int | None = None
-    _in_transaction: bool = False
+    in_transaction: bool = False
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
     _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
 
@@ -118,7 +121,7 @@ class CommitMarks(msgspec.Struct):
         sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
         if sql == "BEGIN" or sql.startswith("XA START"):
             yield from self._check_outside("BEGIN or XA START")
-            self._in_transaction = True
+            self.in_transaction = True
         elif (xid := status.get("xid", status.get("ddl_logged_with_xid"))) is not None and xid != _INVALID_XID:
             yield from self._check_outside("DDL")
             yield from self._check_xid(xid)
@@ -133,13 +136,13 @@ class CommitMarks(msgspec.Struct):
             self.unreadable_offset = offset
 
     def _check_outside(self, event: str) -> Iterator[str]:
-        if self._in_transaction:
+        if self.in_transaction:
             yield f"{event} inside a transaction"
 
     def _end_transaction(self, event: str) -> Iterator[str]:
-        if not self._in_transaction:
+        if not self.in_transaction:
             yield f"{event} outside a transaction"
-        self._in_transaction = False
+        self.in_transaction = False
 
     def _check_xid(self, number: Any) -> Iterator[str]:
         """Check an XID, and remember it."""
@@ -155,38 +158,6 @@ class CommitMarks(msgspec.Struct):
 def _get_xa_id(body: Mapping[str, Any]) -> XaId:
     """Return the id of the transaction that an XA_PREPARE event prepares."""
     return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
-
-
-def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) -> Sequence[CommitMark]:
-    """Return the marks of events with wrong checksums before the first damage that ends recovery.
-
-    `read_range`: the bytes of the file; None if it cannot be read.
-    """
-    if read_range is None or file.layout is None or file.layout.decrypt is not None:
-        return ()
-    errors = sorted((one.offset or 0, one.length, one.id) for one in file.findings if one.severity is Severity.ERROR)
-    marks: list[CommitMark] = []
-    for offset, size, id_ in errors:
-        if id_ in _FATAL_DAMAGE:
-            break
-        if id_ == "checksum-mismatch" and size <= _MAX_EVENT_BYTES and len(marks) < _MAX_UNVERIFIED_EVENTS:
-            marks += _decode_mark(offset, read_range(offset, size), file.layout.context.description)
-    return marks
-
-
-_FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "torn-tail", "zero-tail", "garbage-tail"})
-"""Damage that also stops a reader that does not verify checksums."""
-
-
-def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
-    """Yield the commit mark of an event, if it is one."""
-    if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[TYPE_AT] not in _MARK_EVENTS:
-        return
-    try:
-        body = decode_body(event[TYPE_AT], event[HEADER_SIZE:-CHECKSUM_SIZE], description)
-    except (MalformedError, DecompressionError):
-        return
-    yield CommitMark(offset, EventType(event[TYPE_AT]).name, body)
 
 
 # --- Selection of the applied files ---
@@ -403,8 +374,8 @@ _UNCERTAIN_TYPES = frozenset(
 )  # fmt: skip
 """Event types that only some server versions know, or that make a server do more than read the event."""
 
-_HEADER_LENGTHS_AT = HEADER_SIZE + 57
-_AFTER_HEADER_LENGTHS = CHECKSUM_SIZE + 1
+_ROWS_V1_TYPES = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
+"""Row events that MySQL 9.7 does not decode, and 5.5 writes."""
 
 
 class _ReaderReaction(enum.Enum):
@@ -419,12 +390,14 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
     """Part of the newest log that recovery reads.
 
     `end`: offset after its last event. `uncertain_from`: offset of the first damaged event at which reading may end
-    earlier. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
+    earlier. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order. `damaged_from`: offset from which on
+    the server reads other events than the validator; None without damage.
     """
 
     end: int
     uncertain_from: int | None = None
     checkpoints: tuple[FileReference, ...] = ()
+    damaged_from: int | None = None
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
@@ -447,29 +420,54 @@ def _select_checkpoints(checkpoints: Sequence[FileReference]) -> list[FileRefere
     return [one for one in checkpoints if len(os.fsencode(one.name)) <= _MAX_NAME_BYTES]
 
 
+class RecoveryEvent(NamedTuple):
+    """Event that the server reads, without its checksum."""
+
+    offset: int
+    end: int
+    code: int
+    server_id: int
+    body: bytes
+
+
+EventVisitor = Callable[[RecoveryEvent, FormatDescription], None]
+
+
 def read_for_recovery(
-    log: ReplayedLog, read_range: RangeReader | None, peers: Sequence[ReplayedLog] = ()
+    log: ReplayedLog, read_range: RangeReader | None, visit: EventVisitor | None = None
 ) -> RecoveryExtent:
     """Read the newest log as recovery does.
 
     Args:
         read_range: the bytes of its file; None if it cannot be read.
-        peers: other logs of the server, whose FORMAT_DESCRIPTION is compared with a damaged one.
+        visit: is called with each event from the first damage on.
     """
     checkpoints = () if log.facts is None else log.facts.checkpoints
-    if not log.damages:
+    errors = _list_error_offsets(log.file)
+    first = min([*errors, *(one.offset for one in log.damages[:1])], default=None)
+    if first is None:
         return RecoveryExtent(log.file.size, None, checkpoints)
-    first = log.damages[0].offset
     description = _get_description(log)
     if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
-        return RecoveryExtent(first, first, checkpoints)
+        return RecoveryExtent(first, first, checkpoints, first)
+    if not log.damages or log.damages[0].offset > first:
+        first = len(MAGIC) + description.size  # the offset of such an error may be that of a part of an event
     description_end = len(MAGIC) + description.size
-    walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first])
+    event = read_range(len(MAGIC), description.size)
+    with suppress(MalformedError):
+        description = parse_description(event)  # that of the layout has no list of event types
+    walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first], visit)
     if first < description_end:
         first = description_end
-        if not _matches_peers(read_range(len(MAGIC), description.size), peers):
+        if not has_valid_checksum(clear_in_use_flag(event)):
             walk.uncertain_from = description_end
     return walk.read_from(first)
+
+
+def _list_error_offsets(file: ExaminedFile) -> frozenset[int]:
+    """Return the offsets of errors in a file."""
+    errors = (one for one in file.findings if one.severity is Severity.ERROR)
+    return frozenset(one.offset for one in errors if one.offset is not None)
 
 
 def _get_description(log: ReplayedLog) -> FormatDescription | None:
@@ -479,25 +477,25 @@ def _get_description(log: ReplayedLog) -> FormatDescription | None:
     return description if isinstance(description, FormatDescription) and description.size else None
 
 
-def _matches_peers(event: bytes, peers: Sequence[ReplayedLog]) -> bool:
-    """Return whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
-    lengths = event[_HEADER_LENGTHS_AT:-_AFTER_HEADER_LENGTHS]
-    return any(found is not None and bytes(found.post_header_len) == lengths for found in map(_get_description, peers))
-
-
 class _RecoveryWalk:
     """One pass over the events after the first damage."""
 
     def __init__(
-        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[FileReference]
+        self,
+        log: ReplayedLog,
+        read: RangeReader,
+        described: FormatDescription,
+        marks: list[FileReference],
+        visit: EventVisitor | None,
     ) -> None:
-        self._read_range, self._description, self._checkpoints = read, described, marks
+        self._read_range, self._description, self._checkpoints, self._visit = read, described, marks, visit
         self._size = log.file.size
-        self._damaged_offsets = frozenset(damage.offset for damage in log.damages)
+        self._damaged_offsets = frozenset(damage.offset for damage in log.damages) | _list_error_offsets(log.file)
         self.uncertain_from: int | None = None
 
     def read_from(self, at: int) -> RecoveryExtent:
         """Read from an offset to the end."""
+        damaged_from = at
         for _ in range(MAX_EVENTS):
             event = self._read_event(at)
             reaction = _ReaderReaction.END if event is None else self._react(at, event)
@@ -507,10 +505,14 @@ class _RecoveryWalk:
                 self.uncertain_from = at
             if event[TYPE_AT] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
                 self._checkpoints.append(FileReference(_read_checkpoint_name(self._get_body(event)), at))
+            if self._visit is not None:
+                server_id = int.from_bytes(event[SERVER_ID_AT : SERVER_ID_AT + 4], "little")
+                fields = RecoveryEvent(at, at + len(event), event[TYPE_AT], server_id, self._get_body(event))
+                self._visit(fields, self._description)
             at += len(event)
         else:
             self.uncertain_from = at if self.uncertain_from is None else self.uncertain_from
-        return RecoveryExtent(at, self.uncertain_from, tuple(self._checkpoints))
+        return RecoveryExtent(at, self.uncertain_from, tuple(self._checkpoints), damaged_from)
 
     def _read_event(self, at: int) -> bytes | None:
         """Return the event at an offset; None if its length is impossible."""
@@ -526,28 +528,61 @@ class _RecoveryWalk:
 
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to an event."""
+        flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
+        if event[TYPE_AT] > len(self._description.post_header_len):
+            return _ReaderReaction.END
+        if not _is_known_type(event[TYPE_AT], self._description):
+            return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
         return self._react_to_damage(event)
 
     def _react_to_damage(self, event: bytes) -> _ReaderReaction:
-        """Return how the reader reacts to a damaged event."""
-        code, flags = event[TYPE_AT], int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
-        is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
-        if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
-            return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
-        if code in _UNCERTAIN_TYPES:
+        """Return how the reader reacts to a damaged event of a known type."""
+        code = event[TYPE_AT]
+        if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
             return _ReaderReaction.READ if is_complete else _ReaderReaction.END
         try:
-            decode_body(code, body, self._description)
+            _decode_as_server(code, body, self._description)
         except (MalformedError, DecompressionError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
+
+
+def _is_known_type(code: int, description: FormatDescription) -> bool:
+    """Return whether a server of this kind knows a type of events; it reads over an unknown one that is ignorable."""
+    is_foreign = code in _MYSQL_ONLY if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
+    return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
+
+
+def _decode_as_server(code: int, body: bytes, description: FormatDescription) -> None:
+    """Decode the parts of an event that MySQL's reader decodes.
+
+    It keeps the optional metadata of a TABLE_MAP as bytes (`Table_map_event`), and ignores the last bytes of GTID_LOG
+    if they are fewer than a commit_group_ticket (`Gtid_event`).
+
+    Raises:
+        MalformedError: the server may not decode the event.
+    """
+    if code == _T.TABLE_MAP and not description.is_mariadb:
+        check_table_map_without_optional(body, description.table_id_size)
+        return
+    try:
+        decode_body(code, body, description)
+    except MalformedError:
+        if code != _T.GTID_LOG or "commit_group_ticket" not in decode_body(
+            code, body + bytes(_TICKET_SIZE), description
+        ):
+            raise
+
+
+_TICKET_SIZE = 8
+"""Size of commit_group_ticket in bytes."""
 
 
 def _read_checkpoint_name(body: bytes) -> str:
@@ -561,50 +596,54 @@ def _read_checkpoint_name(body: bytes) -> str:
 MAX_LISTED_XIDS = 100
 """Maximum number of XIDs that are listed."""
 
-REFUSED_DIAGNOSES = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-twice")
-"""Diagnoses that stop MySQL's recovery: events in an order that is not allowed (`binlog::Binlog_recovery`)."""
-
 _GTID_EVENTS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _GTID_LIST_EVENTS = ("PREVIOUS_GTIDS", "GTID_LIST")
 _COMMIT_MARK_EVENTS = ("XID", "XA_PREPARE", "QUERY", "QUERY_COMPRESSED")
 _XA_FINISH = ("XA COMMIT", "XA ROLLBACK")
+_MARK_TYPES = frozenset({EventType[name] for name in _COMMIT_MARK_EVENTS})
+_GTID_TYPES = frozenset({EventType[name] for name in _GTID_EVENTS} | {EventType.ANONYMOUS_GTID})
+_SESSION_TYPES = frozenset({EventType.INTVAR, EventType.RAND, EventType.USER_VAR})
+_PREFIX_TYPES = _GTID_TYPES | _SESSION_TYPES
+"""Events after which MySQL does not truncate, because they belong to the next one."""
+_GROUP_TYPES = _PREFIX_TYPES | {EventType.TABLE_MAP, EventType.ANNOTATE_ROWS}
+"""Events after which MariaDB expects more of a statement (`Log_event::is_part_of_group`)."""
+_MARIADB_FLAGS_AT, _STANDALONE = 12, 1
+"""Offset of the flags in the body of MariaDB's GTID event, and the flag of a statement without a transaction."""
 
 
 class CrashRecovery:
     """Prediction of crash recovery, made from the records of the files that recovery reads.
 
-    `files`: all files of one log, in order; the last one is the newest. `read_sibling`: opens one of them by name; None
+    From the first damage of the newest file on, its events are read again as the server reads them.
+
+    `logs`: all files of one log, in order; the last one is the newest. `read_sibling`: opens one of them by name; None
     if they cannot be read again. `extent`: how far recovery reads the newest file.
     """
 
     def __init__(
         self,
-        files: Sequence[ExaminedFile],
+        logs: Sequence[ReplayedLog],
         read_sibling: Callable[[str], RangeReader | None] | None = None,
         extent: RecoveryExtent | None = None,
     ) -> None:
+        files = [one.file for one in logs]
+        self._logs, self._read_sibling, self._extent = logs, read_sibling, extent
         self.newest = files[-1] if files else None
         self.newest_facts = _get_facts(self.newest)
         self.is_needed = self.newest_facts is not None and self.newest_facts.in_use and not self.newest_facts.is_relay
-        self._extent = extent
         self.executed = ExecutedGtids()
         self._read_ends = _find_read_files(files, self.newest_facts) if self.is_needed else {}
         self._xid_count = 0
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
-        self._rolled_back_gtid: str | None = None
-        self._marks: CommitMarks | None = None
-        self._unverified_marks: deque[CommitMark] = deque()
-        if (
-            self.is_needed
-            and self.newest is not None
-            and self.newest_facts is not None
-            and not self.newest_facts.is_mariadb
-        ):
-            self._marks = CommitMarks()
-            self._unverified_marks.extend(
-                find_unverified_marks(self.newest, None if read_sibling is None else read_sibling(self.newest.name))
-            )
+        self._open_gtids: list[str] = []
+        self._first_older_gtid: object = None
+        self._is_standalone = False
+        self._marks = CommitMarks()
+        self._damaged_from = None if extent is None else extent.damaged_from
+        self._valid_end = self._log_end() if self._damaged_from is None else min(self._log_end(), self._damaged_from)
+        self._is_read = self._damaged_from is None
+        self._is_fed = False
 
     def add_records(self, name: str, records: DecodedRecords) -> None:
         """Record the commit marks of a file, in file order; files that recovery does not read are ignored."""
@@ -612,35 +651,102 @@ class CrashRecovery:
         if read_end is None or self.newest is None or not len(records):
             return
         is_newest, offsets = name == self.newest.name, records.offset
+        self._is_fed = self._is_fed or is_newest
         for i, type_name in enumerate(records.envelope.type):
-            if is_newest and type_name in _COMMIT_MARK_EVENTS:
-                self._add_mark(CommitMark(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {}))
-            if offsets[i] >= read_end:
-                self._note_after_end(type_name, records, i)
-            elif type_name in _COMMIT_MARK_EVENTS:
+            if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
+                return
+            is_mark = type_name in _COMMIT_MARK_EVENTS
+            if is_newest and is_mark and not self._is_mariadb:
+                self._marks.add_mark(
+                    CommitMark(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
+                )
+            if type_name == "XID" and not is_newest and self._first_older_gtid is None:
+                self._first_older_gtid = records.envelope.txn[i]
+            if is_mark and (is_newest or offsets[i] < read_end):
                 self._note_commit(type_name, records.bodies[i] or {})
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
-                self.executed.add(records.envelope.txn[i])  # type: ignore[arg-type]
+                self._note_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
                 self.executed = read_listed_gtids(records.bodies[i])
 
-    def _add_mark(self, mark: CommitMark | None) -> None:
-        """Add the next commit mark of the newest file, after preceding marks with wrong checksums; None at its end."""
-        if self._marks is None or (mark is not None and self._extent is not None and mark.offset >= self._extent.end):
-            return
-        while self._unverified_marks and (mark is None or self._unverified_marks[0].offset < mark.offset):
-            self._marks.add_mark(self._unverified_marks.popleft())
-        if mark is not None:
-            self._marks.add_mark(mark)
+    def _note_gtid(self, gtid: str, *, is_complete: bool) -> None:
+        """Record the GTID of a transaction of the newest file."""
+        if is_complete:
+            self.executed.add(gtid)
+        else:
+            self._open_gtids.append(gtid)
 
-    def _note_after_end(self, type_name: str, records: DecodedRecords, i: int) -> None:
-        """Record the GTID of the incomplete transaction after the part of the log that recovery reads."""
-        if (
-            type_name in _GTID_EVENTS
-            and self.newest_facts is not None
-            and records.offset[i] == self.newest_facts.open_group
-        ):
-            self._rolled_back_gtid = str(records.envelope.txn[i])
+    def _read_rest(self) -> None:
+        """Read the events from the first damage on, once, after all records."""
+        if not self._is_read and self._read_sibling is not None and self.newest is not None:
+            self._is_read = True
+            read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._visit_event)
+
+    def _visit_event(self, event: RecoveryEvent, description: FormatDescription) -> None:
+        """Record an event as the server reads it."""
+        code = event.code
+        if self._marks.first_fault is not None:
+            return
+        if not _is_known_type(code, description):
+            pass
+        elif code in _GTID_TYPES:
+            self._visit_gtid(event, description)
+        elif code in (EventType.PREVIOUS_GTIDS, EventType.GTID_LIST):
+            listed = _try_decode(event, description)
+            self.executed = self.executed if listed is None else read_listed_gtids(listed)
+        elif code == EventType.TRANSACTION_PAYLOAD and not description.is_mariadb:
+            self._visit_payload(event, description)
+        elif code in _MARK_TYPES:
+            self._visit_mark(event, description)
+        is_end = self._is_standalone and code not in _GROUP_TYPES
+        if not description.is_mariadb:
+            is_end = not self._marks.in_transaction and self._marks.first_fault is None and code not in _PREFIX_TYPES
+        if is_end:
+            self._complete_group(event.end)
+
+    def _visit_gtid(self, event: RecoveryEvent, description: FormatDescription) -> None:
+        """Record a GTID: MySQL counts all up to the end of its log, MariaDB the last one before the end of a group."""
+        try:
+            gtid = read_gtid_text(event.code, event.server_id, event.body)
+        except MalformedError:
+            return
+        if description.is_mariadb:
+            self._open_gtids.clear()
+            self._is_standalone = bool(event.body[_MARIADB_FLAGS_AT] & _STANDALONE)
+        self._open_gtids += [] if gtid is None else [gtid]
+
+    def _visit_mark(self, event: RecoveryEvent, description: FormatDescription) -> None:
+        """Record a commit mark as the server reads it."""
+        body = _try_decode(event, description)
+        if body is None:
+            return
+        name = EventType(event.code).name.removesuffix("_COMPRESSED")
+        if not description.is_mariadb:
+            self._marks.add_mark(CommitMark(event.offset, name, body))
+        elif name != "QUERY" or as_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
+            self._complete_group(event.end)
+        if self._marks.first_fault is None:
+            self._note_commit(name, body)
+
+    def _visit_payload(self, event: RecoveryEvent, description: FormatDescription) -> None:
+        """Record the commit marks inside a compressed transaction."""
+        try:
+            data = bytes(unpack_payload(event.body, Limits()))
+        except DecompressionError:
+            return
+        at = 0
+        while at + HEADER_SIZE <= len(data) and (size := read_event_size(data, at)) >= HEADER_SIZE:
+            if data[at + TYPE_AT] in _MARK_TYPES:
+                body = data[at + HEADER_SIZE : at + size]
+                self._visit_mark(event._replace(code=data[at + TYPE_AT], body=body), description)
+            at += size
+
+    def _complete_group(self, end: int) -> None:
+        """Count the GTIDs so far: the log is complete up to an offset."""
+        for gtid in self._open_gtids:
+            self.executed.add(gtid)
+        self._open_gtids.clear()
+        self._valid_end, self._is_standalone = end, False
 
     def _note_commit(self, type_name: str, body: Any) -> None:
         """Record a commit mark in the part of the log that recovery reads."""
@@ -665,15 +771,19 @@ class CrashRecovery:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_mariadb(self) -> bool:
+        return self.newest_facts is None or self.newest_facts.is_mariadb
+
     def predict_start(self) -> bool | None:
         """Return whether the server starts; None if it was shut down cleanly, so that no recovery is needed."""
         return None if not self.is_needed else self._find_refusal() is None
 
     def find_doubt(self) -> str | None:
         """Return why it is not certain how MySQL reads the newest file; None if it is."""
-        if self._marks is None or self.newest is None:
+        if self.newest is None or self._is_mariadb:
             return None
-        self._add_mark(None)
+        self._read_rest()
         doubtful = [self._marks.unreadable_offset, None if self._extent is None else self._extent.uncertain_from]
         offset = min((one for one in doubtful if one is not None), default=None)
         fault = self._marks.first_fault
@@ -686,16 +796,10 @@ class CrashRecovery:
 
     def _find_refusal(self) -> tuple[int | None, str] | None:
         """Return (offset, reason) if MySQL refuses to recover; faults after the first unreadable event are ignored."""
-        if self.newest is None or self.newest_facts is None or self.newest_facts.is_mariadb:
+        if self.newest is None or self._is_mariadb:
             return None
-        self._add_mark(None)
-        if self._marks is not None and self._marks.first_fault is not None:
-            return self._marks.first_fault
-        tail = self.newest.tail
-        end = tail.first_damage if tail is not None and tail.first_damage is not None else self.newest.size
-        faults = (one for one in self.newest.findings if one.facts.get("diagnosis") in REFUSED_DIAGNOSES)
-        first_fault = next((one for one in faults if one.severity is Severity.ERROR and (one.offset or 0) < end), None)
-        return None if first_fault is None else (first_fault.offset, first_fault.message)
+        self._read_rest()
+        return self._marks.first_fault
 
     def details(self) -> dict[str, Any]:
         """Return the prediction for the report."""
@@ -713,29 +817,37 @@ class CrashRecovery:
         details["starts"] = refusal is None
         if refusal is not None:
             return details | {"why": refusal[1], "at": refusal[0]}
-        end = self._log_end()
+        self._read_rest()
+        end = self._valid_end
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
         details |= {
-            "gtid": self.executed.text if self._knows_gtids(end) else None,
+            "gtid": self._restored_gtids(),
             "xids": self._xid_count,
             "last_xids": list(self._last_xids),
         }
         details["xa_prepared"] = [one.text for one in self._prepared]
-        return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
+        rolled_back = self._open_gtids[-1] if self._open_gtids else None
+        return details | {"rolled_back": rolled_back, "verifies_checksums": self._depends_on_checksums()}
 
-    def _knows_gtids(self, end: int) -> bool:
-        """Return whether the GTIDs that were read are those that the server restores.
+    def _restored_gtids(self) -> str | None:
+        """Return the GTIDs that the server restores; None if they cannot be determined.
 
-        MariaDB reads on after damaged events; and if the newest file ends inside a transaction, it counts the first
-        GTID in the older files that it reads then.
+        If MariaDB's newest file ends inside a transaction, the first XID of the older files that it reads then ends
+        it, and the GTID before that XID counts as the last one (observed on 10.11 and 11.8).
         """
-        assert self.newest is not None and self.newest_facts is not None
-        if not self.newest_facts.is_mariadb:
-            return True
-        has_errors = any(one.severity is Severity.ERROR for one in self.newest.findings)
-        return not has_errors and (end == self.newest.size or len(self._read_ends) == 1)
+        if self._extent is not None and self._extent.uncertain_from is not None:
+            return None
+        if not self._is_fed and self._damaged_from is None:
+            return None  # no file is replayed
+        if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
+            return self.executed.text
+        if not isinstance(self._first_older_gtid, str):
+            return None
+        executed = self.executed.copy()
+        executed.add(self._first_older_gtid)
+        return executed.text
 
     def _depends_on_checksums(self) -> bool | None:
         """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""
@@ -775,6 +887,14 @@ class CrashRecovery:
             "silent-loss", loss_start, size, message, severity=severity, situation="crash-recovery", lost_bytes=size
         )
         yield self.newest.name, result
+
+
+def _try_decode(event: RecoveryEvent, description: FormatDescription) -> dict[str, Any] | None:
+    """Return the body of an event; None if it cannot be decoded."""
+    try:
+        return decode_body(event.code, event.body, description, event.server_id)
+    except (MalformedError, DecompressionError):
+        return None
 
 
 def _get_facts(file: ExaminedFile | None) -> BinlogFacts | None:

@@ -55,9 +55,7 @@ class BinlogReplayer:
         )
         self._logs = self._selection.logs
         self._log_indexes = {one.file.name: place for place, one in enumerate(self._logs)}
-        self._recovery = CrashRecovery(
-            [one.file for one in self._logs], situation.read_sibling, self._read_for_recovery()
-        )
+        self._recovery = CrashRecovery(self._logs, situation.read_sibling, self._read_for_recovery())
         self._startup = predict_start(situation, self._logs)
         self._applied_up_to = _find_start(self._start_position, self._log_indexes)
         self._applier = EventApplier(
@@ -81,7 +79,7 @@ class BinlogReplayer:
         read_sibling = self._situation.read_sibling
         if newest is None or read_sibling is None or not newest.in_use or newest.is_relay:
             return None
-        return read_for_recovery(newest, read_sibling(newest.file.name), self._logs)
+        return read_for_recovery(newest, read_sibling(newest.file.name))
 
     def plan_reads(self) -> ReadPlan:
         """Return all files of the log in order; files next to it are not read."""

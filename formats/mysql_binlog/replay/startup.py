@@ -57,7 +57,6 @@ _MAX_HEAD_EVENTS = 100
 _MYSQL_EVENTS = frozenset(one for one in EventType if one < EventType.ANNOTATE_ROWS)
 _OLD_HEADER_SIZE = 13
 """Size of an event header of version 1."""
-_BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
 _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
@@ -132,7 +131,7 @@ class _ServerDirectory(msgspec.Struct, frozen=True):
         """Return how far crash recovery reads the newest log."""
         read_sibling = self.situation.read_sibling
         return read_for_recovery(
-            newest, None if read_sibling is None else read_sibling(get_base_name(newest.file.name)), self.logs
+            newest, None if read_sibling is None else read_sibling(get_base_name(newest.file.name))
         )
 
     def read_bytes(self, name: bytes, offset: int, size: int) -> bytes | None:
@@ -371,7 +370,7 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
             continue
-        if not any(one.offset == at and one.id in _BODY_DAMAGE for one in errors):
+        if not any(one.offset == at for one in errors):
             continue
         size = read_event_size(header)
         body = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE - CHECKSUM_SIZE)) or b""

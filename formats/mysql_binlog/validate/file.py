@@ -49,7 +49,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventFlag,
     EventType,
 )
-from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT
+from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT, UNDECLARED_CHECKSUMS
 from binlogtool.formats.mysql_binlog.validate import kernels
 from binlogtool.formats.mysql_binlog.validate.event_rules import (
     RARE_FLAGS,
@@ -249,10 +249,17 @@ class LogEndRules:
             findings.append(self._in_use_finding())
         findings += self._check_open_group(tail)
         findings += self._check_end_event(tail)
-        if self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._state[kernels.IS_RELAY]:
+        lacks_checksums = (
+            self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._has_undeclared_checksums
+        )
+        if lacks_checksums and not self._state[kernels.IS_RELAY]:
             text = "the events have no checksums: a changed value inside a row cannot be detected"
             findings.append(make_finding("checksum-absent", None, 0, text))
         return findings
+
+    @property
+    def _has_undeclared_checksums(self) -> bool:
+        return any(one.facts.get("diagnosis") == UNDECLARED_CHECKSUMS for one in self._validator.layout.findings)
 
     def _check_end_event(self, tail: FileTail) -> list[Finding]:
         """Return a finding if a closed log does not end with ROTATE or STOP."""

@@ -217,7 +217,8 @@ def compared(version: int, folder: Path, did: Did) -> tuple[str, str]:
     if ours.starts is None:
         return "open", f"{did.started}; said {list_unchecked(ours)}"
     if ours.starts != did.started:
-        return "wrong", f"said {ours.starts} {ours.stop}, did {did.started}"
+        depends = ours.starts and list_unchecked(ours)
+        return "open" if depends else "wrong", f"said {ours.starts} {ours.stop}, did {did.started}"
     if not did.started:
         return "right", ""
     tids = {name: max(tids) for file in ours.details["files"] for name, tids in file["recovered"].items()}

@@ -17,8 +17,10 @@ import struct
 import subprocess
 import tempfile
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +38,9 @@ LOGS, RECORDED, RANDOM = HERE / "start_logs", HERE / "recorded_starts.json", HER
 
 SERVERS = ("mariadb-10.11", "mariadb-11.8", "mysql-9")
 KINDS = ("closed", "crashed")
+PREPARED = "prepared"
+"""Logs of a server whose engine holds the last transaction as prepared after a kill -9: the log decides on its row."""
+
 START_SECONDS = 60
 
 INDEX, NEWEST, MIDDLE, FIRST, STATE = "bin.index", "bin.000003", "bin.000002", "bin.000001", "bin.state"
@@ -291,7 +296,7 @@ class Did(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """As it is recorded."""
+        """Y or n of each start."""
         return "".join("Y" if one else "n" for one in self.starts)
 
 
@@ -332,6 +337,20 @@ class Home:
                 for path in (home / "data").glob("bin.*"):
                     path.unlink()
                 shutil.copytree(LOGS / self.name / kind, home / "data", dirs_exist_ok=True)
+
+    def make_prepared(self) -> None:
+        """Make the template whose engine holds transactions as prepared that are complete in the log."""
+        home = self.folder / PREPARED
+        home.mkdir(parents=True)
+        flush = ("--innodb-flush-log-at-trx-commit=1", "--innodb-flush-log-at-timeout=2700")
+        with Server(home, *self.options, *flush, programs=self.programs) as server:
+            script = "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b VARCHAR(30)) ENGINE=InnoDB;"
+            script += "".join(f"INSERT INTO d.t VALUES ({n}, 'row {n}');" for n in range(4)) + "FLUSH BINARY LOGS;"
+            script += "FLUSH BINARY LOGS;" + "".join(f"INSERT INTO d.t VALUES ({n}, 'row {n}');" for n in range(4, 8))
+            assert not server.run(script.encode())
+            if not self.programs.mysql:  # its engine writes a commit at once: the engine's files are those of before
+                _commit_slowly(server, home)
+            server.kill()
 
     def copy(self, kind: str) -> Path:
         """A new data directory of a kind."""
@@ -374,15 +393,43 @@ class Home:
         query = f"SELECT @@GLOBAL.{variable}; SELECT COUNT(*) FROM d.t"
         done = subprocess.run([*command, "-e", query], capture_output=True, timeout=30)
         lines = done.stdout.decode().replace("\\n", "").splitlines()
-        return (",".join(sorted(lines[0].split(","))), int(lines[1])) if len(lines) == 2 else ("", None)
+        if len(lines) != 2:
+            return "", None
+        gtids = lines[0].split(",")
+        if self.programs.mysql:  # the data directory has GTIDs of its own, which are not in the recorded logs
+            logs = b"".join(path.read_bytes() for path in data.glob("bin.0*"))
+            gtids = [one for one in gtids if one and uuid.UUID(one.partition(":")[0]).bytes in logs]
+        return ",".join(sorted(gtids)), int(lines[1])
+
+
+def _commit_slowly(server: Server, home: Path) -> None:
+    """Let three transactions wait between prepare and log, and put the log of afterwards to the files of then."""
+    assert not server.run(b"SET GLOBAL binlog_commit_wait_count=100, GLOBAL binlog_commit_wait_usec=4000000")
+    with ThreadPoolExecutor(3) as pool:
+        texts = [f"INSERT INTO d.t VALUES ({n}, 'row {n}')".encode() for n in range(8, 11)]
+        waiting = [pool.submit(server.run, text) for text in texts]
+        time.sleep(2)
+        shutil.copytree(home / "data", home / "then")
+        assert not any(one.result() for one in waiting)
+    for path in (home / "data").glob("bin.*"):
+        shutil.copy(path, home / "then" / path.name)
+    server.kill()
+    shutil.rmtree(home / "data")
+    (home / "then").rename(home / "data")
+
+
+@contextmanager
+def temporary_home(name: str) -> Iterator[Home]:
+    """An empty home in memory, for as long as it is needed."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="bt-", dir=place) as folder:
+        yield Home(name, Path(folder))
 
 
 @contextmanager
 def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
-    """A home in memory, for as long as it is needed."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="bt-", dir=place) as folder:
-        home = Home(name, Path(folder))
+    """A home in memory with the templates of all kinds."""
+    with temporary_home(name) as home:
         home.make(own_logs)
         yield home
 
@@ -390,17 +437,54 @@ def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
 # -- predictions -------------------------------------------------------------------------------------------------------
 
 
+class Prediction(NamedTuple):
+    """What `diagnose` says.
+
+    start: "n", "Y" and whether the start after that fails, or "?" where it is open. gtids, xids: GTIDs after crash
+    recovery, and the transactions that it commits if they are prepared; None where nothing is said of them.
+    """
+
+    start: str
+    gtids: str | None
+    xids: frozenset[int] | None = None
+
+    def rows_with(self, server: str) -> int | None:
+        """Return the rows of the table after a start with the `PREPARED` logs of a server."""
+        if self.xids is None or self.gtids is None or self.start not in ("YY", "Yn"):
+            return None
+        count, prepared = _ENGINE[server]
+        return count + len(prepared & self.xids)
+
+    def is_wrong_about(self, did: RecordedStart) -> bool:
+        """Return whether the server did something else: other starts, or other GTIDs after crash recovery."""
+        if verdict(self.start, did.starts) != "right":
+            return self.start != "?"
+        if self.gtids is None or did.gtids is None or self.gtids == did.gtids:
+            return False  # MariaDB's state lists each server of a domain, the prediction only the last one
+        return ":" in did.gtids or not set(self.gtids.split(",")) <= set(did.gtids.split(","))
+
+
 def predicted(data: Path) -> str:
-    """What `diagnose` says: "n", "Y" and whether the start after that fails, or "?" where it is open."""
-    return _predict(data)[0]
+    """Return the prediction of the start."""
+    return predict(data).start
 
 
-def _predict(data: Path) -> tuple[str, str | None]:
-    """The start, and the GTIDs after crash recovery; None where nothing is said of them."""
+def predict(data: Path) -> Prediction:
+    """Return what `diagnose` says of a data directory."""
     (one,) = binlogtool.diagnose([data]).logs
     details = one.replays[0].details if one.replays else {}
-    gtids = details.get("crash_recovery", {}).get("gtid")
-    return _start_of(one), None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+    recovery = details.get("crash_recovery", {})
+    gtids, xids = recovery.get("gtid"), recovery.get("last_xids")
+    text = None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+    return Prediction(_start_of(one), text, None if xids is None else frozenset(xids))
+
+
+_ENGINE: Mapping[str, tuple[int, frozenset[int]]] = {
+    "mariadb-10.11": (8, frozenset({18, 19, 20})),
+    "mariadb-11.8": (8, frozenset({18, 19, 20})),
+    "mysql-9": (7, frozenset({19})),
+}
+"""Rows that the engine of the `PREPARED` logs has, and the XIDs of more rows, each prepared."""
 
 
 def _start_of(one: Diagnosis) -> str:
@@ -428,6 +512,17 @@ def changed_logs_of(name: str, generator: str, number: int, folder: Path) -> str
     return change(generator, number, folder)
 
 
+def change_prepared(number: int, folder: Path) -> str:
+    """Make the random change of a number to the `PREPARED` logs; say which."""
+    return change([*GENERATORS][number % len(GENERATORS)], 200_000 + number, folder)
+
+
+def prepared_logs_of(name: str, number: int, folder: Path) -> str:
+    """Write the recorded `PREPARED` logs of a server with the random change of a number; say which."""
+    _copy_logs(name, PREPARED, folder)
+    return change_prepared(number, folder)
+
+
 def _copy_logs(name: str, kind: str, folder: Path) -> None:
     shutil.copytree(LOGS / name / kind, folder)
     (folder / "ibdata1").write_bytes(bytes(100))
@@ -439,9 +534,13 @@ def main() -> None:
     parser.add_argument("server", choices=SERVERS)
     for name in GENERATORS:
         parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument(f"--{PREPARED}", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
+    if given.prepared:
+        _run_prepared(given.server, range(given.prepared), record=given.record)
+        return
     counts = {name: count for name in GENERATORS if (count := getattr(given, name))}
     with home_of(given.server, own_logs=not counts) as home:
         if not counts:
@@ -452,21 +551,46 @@ def main() -> None:
                 _keep(RECORDED, given.server, did)
         for name, count in counts.items():
             first = given.first
-            letters = "".join(_LETTERS[did] for did in _run_random(home, name, range(first, first + count)))
+            did = list(_run_random(home, name, range(first, first + count)))
             if given.record:
-                key = f"{given.server} {name}"
-                known = json.loads(RANDOM.read_text()).get(key, "") if RANDOM.exists() else ""
-                _keep(RANDOM, key, known[:first] + letters)
+                _keep_random(f"{given.server} {name}", [*recorded(given.server, name)[:first], *did])
 
 
-_LETTERS: Mapping[str, str] = {"YY": "Y", "Yn": "y", "n": "n"}
-"""Reactions of a server as letters."""
+class RecordedStart(NamedTuple):
+    """What a server did.
+
+    starts: as `Did.brief`. gtids, rows: its GTIDs, and the rows of the table, after crash recovery; None = not
+    recorded.
+    """
+
+    starts: str
+    gtids: str | None = None
+    rows: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is recorded."""
+        gtids = "" if self.gtids is None else f"={self.gtids}"
+        rows = "" if self.rows is None else f"={self.rows}"
+        return f"{self.starts} {gtids} {rows}".rstrip()
+
+    @classmethod
+    def parse(cls, text: str) -> RecordedStart:
+        """Read what was recorded."""
+        starts, gtids, rows, *_ = *text.split(" "), "", ""
+        return cls(starts, gtids[1:] if gtids else None, int(rows[1:]) if rows else None)
 
 
-def recorded(server: str, generator: str) -> list[str]:
+def recorded(server: str, generator: str) -> list[RecordedStart]:
     """Return what the server did with each random change, by its number."""
-    words = {letter: did for did, letter in _LETTERS.items()}
-    return [words[letter] for letter in json.loads(RANDOM.read_text())[f"{server} {generator}"]]
+    known = json.loads(RANDOM.read_text())[f"{server} {generator}"]
+    outcomes = list(map(RecordedStart.parse, known["outcomes"]))
+    return [outcomes[int(number)] for number in known["did"].split()]
+
+
+def _keep_random(key: str, did: list[RecordedStart]) -> None:
+    outcomes = [text for text, _ in Counter(one.text for one in did).most_common()]
+    _keep(RANDOM, key, {"outcomes": outcomes, "did": " ".join(str(outcomes.index(one.text)) for one in did)})
 
 
 def _keep(path: Path, key: str, value: object) -> None:
@@ -474,8 +598,25 @@ def _keep(path: Path, key: str, value: object) -> None:
     path.write_text(json.dumps(known | {key: value}, indent=0, sort_keys=True) + "\n")
 
 
-def _keep_logs(home: Home) -> None:
-    for kind in KINDS:
+def _run_prepared(server: str, numbers: range, *, record: bool) -> None:
+    with temporary_home(server) as home:
+        home.make_prepared()
+        did = []
+        for number in numbers:
+            data = home.copy(PREPARED)
+            what = change_prepared(number, data)
+            said, start = predict(data), home.starts(data)
+            gtids = None if home.programs.mysql or not start.starts[0] else start.gtids
+            did.append(RecordedStart(start.brief, gtids, start.rows))
+            if said.is_wrong_about(did[-1]) or said.rows_with(server) not in (None, start.rows):
+                print(f"{number} {what}: said {said}, {said.rows_with(server)} rows, did {start}", flush=True)
+        if record:
+            _keep_logs(home, (PREPARED,))
+            _keep_random(f"{server} {PREPARED}", did)
+
+
+def _keep_logs(home: Home, kinds: Iterable[str] = KINDS) -> None:
+    for kind in kinds:
         to = LOGS / home.name / kind
         to.mkdir(parents=True, exist_ok=True)
         for path in (home.folder / kind / "data").glob("bin.*"):
@@ -487,20 +628,22 @@ def _run(home: Home, kind: str, changes: Iterable[tuple[str, Change]]) -> Iterat
     for name, make_change in changes:
         data = home.copy(kind)
         make_change(data)
-        yield name, _compare(home, data, f"{kind} {name}", count)
+        yield name, _compare(home, data, f"{kind} {name}", count).brief
     print(home.name, kind, dict(count), flush=True)
 
 
-def _run_random(home: Home, generator: str, numbers: range) -> Iterator[str]:
+def _run_random(home: Home, generator: str, numbers: range) -> Iterator[RecordedStart]:
     count: Counter[str] = Counter()
     for number in numbers:
-        data = home.copy(kind_of(number))
-        yield _compare(home, data, f"{kind_of(number)} {number}: {change(generator, number, data)}", count)
+        data, kind = home.copy(kind_of(number)), kind_of(number)
+        did = _compare(home, data, f"{kind} {number}: {change(generator, number, data)}", count)
+        has_gtids = kind == "crashed" and did.starts[0] and did.rows is not None
+        yield RecordedStart(did.brief, did.gtids if has_gtids else None)
     print(home.name, generator, dict(count), flush=True)
 
 
-def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> str:
-    said, gtids = _predict(data)
+def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> Did:
+    said, gtids, _ = predict(data)
     did = home.starts(data)
     result = verdict(said, did.brief)
     if result == "right" and did.starts[0] and gtids is not None and gtids != did.gtids:
@@ -509,7 +652,7 @@ def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> str:
     count[result] += 1
     if result != "right":
         print(f"{result}: {what}: said {said}, did {did.brief} {did.said[:300]}", flush=True)
-    return did.brief
+    return did
 
 
 if __name__ == "__main__":

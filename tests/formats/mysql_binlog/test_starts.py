@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from tests.formats.mysql_binlog.starts import (
     GENERATORS,
     KINDS,
     LOGS,
+    PREPARED,
     RECORDED,
     SERVERS,
     VARIANTS,
@@ -29,7 +31,9 @@ from tests.formats.mysql_binlog.starts import (
     home_of,
     kind_of,
     logs_of,
+    predict,
     predicted,
+    prepared_logs_of,
     programs,
     recorded,
     verdict,
@@ -66,13 +70,18 @@ def test_every_start_that_a_server_was_seen_to_make_or_to_refuse_is_predicted(
     assert len(found) >= 109
 
 
-def _score_recorded(server: str, generator: str, count: int | None, folder: Path) -> Counter[str]:
+NOT_PREDICTED = {("mysql-9", "contents"): {76}}
+"""MySQL 9.7 aborted without a reason in its log: an event of another type in the closed newest log."""
+
+
+def _score_recorded(server: str, generator: str, numbers: slice, folder: Path) -> Counter[str]:
     results = Counter[str]()
-    for number, did in enumerate(recorded(server, generator)[:count]):
+    for number, did in list(enumerate(recorded(server, generator)))[numbers]:
         what = changed_logs_of(server, generator, number, folder / str(number))
-        said = predicted(folder / str(number))
-        assert verdict(said, did) != "wrong", (kind_of(number), number, what, said, did)
-        results[verdict(said, did)] += 1
+        said = predict(folder / str(number))
+        is_known = number in NOT_PREDICTED.get((server, generator), ())
+        assert said.is_wrong_about(did) is is_known, (kind_of(number), number, what, said, did)
+        results[verdict(said.start, did.starts)] += 1
     return results
 
 
@@ -81,16 +90,51 @@ def _score_recorded(server: str, generator: str, count: int | None, folder: Path
 def test_the_first_recorded_starts_with_random_changes_are_predicted(
     server: str, generator: str, tmp_path: Path
 ) -> None:
-    assert _score_recorded(server, generator, 12, tmp_path)["right"] >= 9
+    assert _score_recorded(server, generator, slice(8), tmp_path)["right"] >= 6
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("generator", GENERATORS)
 @pytest.mark.parametrize("server", SERVERS)
+def test_the_last_recorded_starts_with_random_changes_are_predicted(
+    server: str, generator: str, tmp_path: Path
+) -> None:
+    assert _score_recorded(server, generator, slice(-60, None), tmp_path)["right"] >= 54
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("generator", GENERATORS)
+@pytest.mark.parametrize("server", SERVERS)
 def test_all_recorded_starts_with_random_changes_are_predicted(server: str, generator: str, tmp_path: Path) -> None:
     """After a crash MariaDB's start is open where it does not read the newest file: see UNRECOVERED."""
-    results = _score_recorded(server, generator, None, tmp_path)
+    results = _score_recorded(server, generator, slice(None), tmp_path)
     assert results["open"] <= results.total() * 0.07
+
+
+def _check_prepared(server: str, numbers: slice, folder: Path) -> None:
+    known_rows = 0
+    for number, did in list(enumerate(recorded(server, PREPARED)))[numbers]:
+        what = prepared_logs_of(server, number, folder / str(number))
+        said = predict(folder / str(number))
+        if said.start == "YY" and said.xids is None:
+            continue  # the change closed the log, which no server does while transactions are prepared
+        assert not said.is_wrong_about(did), (number, what, said, did)
+        rows = said.rows_with(server)
+        assert rows in (None, did.rows), (number, what, said, did)
+        known_rows += rows is not None
+    assert known_rows > 0
+
+
+@pytest.mark.parametrize("server", ["mariadb-10.11", "mysql-9"])
+def test_rows_of_the_first_starts_with_prepared_transactions_are_predicted(server: str, tmp_path: Path) -> None:
+    _check_prepared(server, slice(8), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("server", ["mariadb-10.11", "mysql-9"])
+def test_rows_of_starts_with_prepared_transactions_are_predicted(server: str, tmp_path: Path) -> None:
+    """The engine had them as prepared; a row is there after the start if recovery read the XID of its transaction."""
+    _check_prepared(server, slice(8, None), tmp_path)
 
 
 PLANNED = (
@@ -282,16 +326,65 @@ def test_a_source_without_numbers_in_previous_gtids_is_no_error(tmp_path: Path) 
     assert predicted(folder) == "YY"
 
 
-def test_gtids_after_a_crash_of_mariadb_are_left_open_where_it_reads_older_files(tmp_path: Path) -> None:
+def test_mariadb_counts_the_first_gtid_of_older_files_where_the_newest_ends_inside_a_transaction(
+    tmp_path: Path,
+) -> None:
     """MariaDB 10.11 listed 0-1-3, a GTID of the oldest file, where the last transaction of the newest one was torn."""
     folder = logs_of("mariadb-10.11", "crashed", "intact", tmp_path / "log")
-    (intact,) = binlogtool.diagnose([folder]).logs
-    assert intact.replays[0].details["crash_recovery"]["gtid"] == "0-1-15"
+    assert predict(folder).gtids == "0-1-15"
     data = (folder / "bin.000003").read_bytes()
     (folder / "bin.000003").write_bytes(data[:-40])
-    (torn,) = binlogtool.diagnose([folder]).logs
-    assert torn.start == "yes"
-    assert torn.replays[0].details["crash_recovery"]["gtid"] is None
+    assert predict(folder)[:2] == ("YY", "0-1-3")
+
+
+UUID = "7f3437eb-ea83-11f1-ac2f-02fc00000001"
+OTHER_UUID = "7f3437eb-ea83-11f1-c542-9579dfad6e56"
+CUTS = {
+    91: (348, f"{UUID}:1-12"), 105: (127, None), 109: (1187, f"{UUID}:1-15"),
+    121: (1317, f"{UUID}:1-11:13-15,{OTHER_UUID}:3891306132084400177"),
+}  # fmt: skip
+"""Number of a random damage -> size of the newest log after MySQL 9.7 started with it, and its GTIDs.
+
+It cuts after the last event outside of a transaction that is no GTID, and takes GTIDs from damaged events, too.
+"""
+
+
+@pytest.mark.parametrize(("number", "after"), CUTS.items())
+def test_mysql_cuts_its_newest_log_where_it_reads_no_further(
+    number: int, after: tuple[int, str | None], tmp_path: Path
+) -> None:
+    changed_logs_of("mysql-9", "damages", number, tmp_path / "log")
+    (one,) = binlogtool.diagnose([tmp_path / "log"]).logs
+    recovery = one.replays[0].details["crash_recovery"]
+    assert (recovery["cut_at"], recovery["gtid"]) == after
+
+
+UNDECLARED = {("mysql-9", "closed"): "YY", ("mysql-9", "crashed"): "n",
+              ("mariadb-10.11", "closed"): "YY", ("mariadb-10.11", "crashed"): "YY"}  # fmt: skip
+"""MySQL 9.7 after a crash: Xid_log_event outside the boundary of a sequence of events, between 446 and 477."""
+
+
+@pytest.mark.parametrize(("logs", "did"), UNDECLARED.items())
+def test_checksums_that_the_first_event_does_not_declare_are_one_fault(
+    logs: tuple[str, str], did: str, tmp_path: Path
+) -> None:
+    """Servers read BEGIN and four more bytes; mysqlbinlog 9.7 prints a corrupt second row in each row event."""
+    folder = logs_of(*logs, "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    (folder / "bin.000003").write_bytes(log.with_body(0, log.events[0].body[:-1] + b"\0").write())
+    assert predicted(folder) == did
+    report = binlogtool.verify([folder / "bin.000003"])
+    assert [one.facts.get("diagnosis") for one in report.findings if one.id == "bad-header"] == ["undeclared-checksums"]
+    assert "checksum-absent" not in {one.id for one in report.findings}
+
+
+def test_a_log_without_checksums_has_no_such_fault(tmp_path: Path) -> None:
+    folder = logs_of("mysql-9", "closed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    plain = dataclasses.replace(log.with_body(0, log.events[0].body[:-1] + b"\0"), has_checksums=False)
+    (folder / "bin.000003").write_bytes(plain.write())
+    ids = {one.id for one in binlogtool.verify([folder / "bin.000003"]).findings}
+    assert "checksum-absent" in ids and "bad-header" not in ids
 
 
 def test_a_damaged_checkpoint_still_names_the_first_log_that_recovery_needs(tmp_path: Path) -> None:
@@ -386,7 +479,7 @@ def test_mariadb_still_starts_as_recorded(generator: str) -> None:
         for number, did in enumerate(recorded("mariadb-10.11", generator)[:12]):
             data = home.copy(kind_of(number))
             what = change(generator, number, data)
-            assert home.starts(data).brief == did, what
+            assert home.starts(data).brief == did.starts, what
 
 
 def _check_random_changes(server: str, generator: str, numbers: range) -> None:
@@ -434,7 +527,7 @@ def test_no_list_of_files_is_offered_where_a_file_between_others_is_missing(corp
 
 
 def test_the_logs_of_the_recorded_starts_are_small() -> None:
-    assert sum(path.stat().st_size for path in LOGS.rglob("*") if path.is_file()) < 60_000
+    assert sum(path.stat().st_size for path in LOGS.rglob("*") if path.is_file()) < 70_000
 
 
 # -- a log that was torn, and whose server started again ---------------------------------------------------------------

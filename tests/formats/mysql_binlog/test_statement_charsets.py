@@ -97,3 +97,28 @@ def test_a_script_holds_statements_of_every_collation_that_mariadb_11_8_has_for_
     made = invoke("dump", "-O", "sql", str(log))
     assert (made.code, f"character_set_client={number}," in made.text) == (0, True)
     assert "\ninsert into t values ('é')\n" in made.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SET NAMES gbk", "set character set latin1", "SET @a=1, NAMES utf8mb4", "/**/SET @@session.character_set_client=8",
+     "SET SESSION collation_connection=latin1_bin", "set sql_mode=''"],
+)  # fmt: skip
+def test_a_set_that_changes_how_later_statements_are_read_is_left_out(text: str, tmp_path: Path) -> None:
+    """Servers log no SET: the session of each statement is in its event."""
+    log = tmp_path / "bin.000001"
+    events = [begun(query(sql, b"d", status(28)), number=n) for n, sql in enumerate((text.encode(), b"insert 1"), 1)]
+    log.write_bytes(binlog([one for group in events for one in group], MYSQL))
+    made = invoke("dump", "-O", "sql", str(log))
+    assert made.code == 1 and "servers log no SET" in made.err
+    assert f"\n{text}\n" not in made.text and "\ninsert 1\n" in made.text
+
+
+@pytest.mark.parametrize(
+    "text", ["SET PASSWORD FOR names='*1'", "SET @a='names'", "SET STATEMENT sql_mode='' FOR DO 1"]
+)
+def test_other_sets_stay_in_the_script(text: str, tmp_path: Path) -> None:
+    log = tmp_path / "bin.000001"
+    log.write_bytes(binlog(begun(query(text.encode(), b"d", status(28))), MYSQL))
+    made = invoke("dump", "-O", "sql", str(log))
+    assert made.code == 0 and f"\n{text}\n" in made.text

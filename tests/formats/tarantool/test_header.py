@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.format import FORMAT, schema
-from binlogtool.formats.tarantool.schema import format_vclock, parse_vclock
+from binlogtool.formats.tarantool.schema import format_vclock, parse_uuid, parse_vclock
 from binlogtool.limits import Limits
 from tests.formats.tarantool.make import INSTANCE, header
 
@@ -140,7 +142,8 @@ def test_a_file_that_was_put_aside_is_remarked() -> None:
         (b"SNAP\n0.14\n", "x", 95),
         (header().replace(b"XLOG", b"XLOF"), "x", 60),
         (b"", "00000000000000000000.xlog", 20),
-        (b"\0\1\2\3", "00000000000000000000.snap", 10),
+        (b"\0\1\2\3", "00000000000000000000.snap", 20),
+        (b"\0\1\2\3", "1.snap", 10),
         (b"TXLOG", "transaction.log", 0),
         (b"", "notes.txt", 0),
         (b"XLOG", "notes.txt", 95),
@@ -165,3 +168,34 @@ def test_the_schema_builds_the_same_header_and_names_each_line() -> None:
 def test_the_schema_refuses_a_header_without_end() -> None:
     with pytest.raises(MalformedError, match="no empty line"):
         schema.HEADER.parse(b"XLOG\n0.13\n")
+
+
+UUIDS = {
+    "4D930F9D-F135-4281-942A-3171DE88913E": "4d930f9d-f135-4281-942a-3171de88913e",
+    "4d930f9d-f135-4281-942a-3171de88913q": "4d930f9d-f135-4281-942a-3171de889103",
+    "4d930f9d-f135-4281-942a-3171de8891+e": "4d930f9d-f135-4281-942a-3171de88910e",
+    "4d930f9-f135-4281-942a-3171de88913ex": "04d930f9-f135-4281-942a-3171de88913e",
+    "4d930f9d-f135-4281-942a- 171de88913e": "4d930f9d-f135-4281-942a-171de889130e",
+    "4d930f9d-f135-4281-9q2a-3171de88913e": None, "4d930f9d-f135-4281-942a-31q1de88913e": None,
+    "4d930f9d-f135-4281-e42a-3171de88913e": None, "4d930f9d_f135-4281-942a-3171de88913e": None,
+    "4d930f9d-f135-4281-942a-3171de88913": None,
+}  # fmt: skip
+"""Instance of an older snapshot -> what Tarantool 2.6 reads; None: it stopped (can't parse instance UUID)."""
+
+
+@pytest.mark.parametrize(("text", "uuid"), UUIDS.items())
+def test_an_instance_is_parsed_as_the_server_does(text: str, uuid: str | None) -> None:
+    assert parse_uuid(text) == uuid
+    data = header().replace(INSTANCE.encode(), text.encode()) + b"\xd5\x10\xad\xed"
+    assert ("bad_uuid" in {one.facts.get("diagnosis") for one in layout(data).findings}) is (uuid is None)
+
+
+@pytest.mark.parametrize("data", [b"\xbbLOG", b"\n", b"garbage" * 300, b"\xbbLOG\n0.13\n"])
+def test_a_file_without_a_header_is_opened_where_its_name_has_20_digits(data: bytes, tmp_path: Path) -> None:
+    """Tarantool 2.6: Unexpected end of file, run with 'force_recovery = true'."""
+    last = header(vclock="{1: 5}") + b"\xd5\x10\xad\xed"
+    (tmp_path / f"{5:020d}.snap").write_bytes(last.replace(b"XLOG", b"SNAP"))
+    (tmp_path / f"{6:020d}.xlog").write_bytes(data)
+    (found,) = binlogtool.replay([tmp_path])
+    assert found.starts is False and found.stop is not None
+    assert found.stop.why.startswith("Unexpected end of file")
