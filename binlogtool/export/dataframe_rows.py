@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as compute
+from msgspec.structs import replace
 
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
