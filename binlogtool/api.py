@@ -247,7 +247,7 @@ def replay(
     """
     from binlogtool.format_api.format import Hints
     from binlogtool.prediction.replay import replay_paths
-    from binlogtool.prediction.replay_options import ReplayOptions
+    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
 
     arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
     format_name, start_position = arguments.pop("format", "auto"), arguments.get("against")
@@ -255,7 +255,9 @@ def replay(
         **(arguments | {"against": fspath(start_position) if isinstance(start_position, PathLike) else start_position})
     )
     if master is None and session is None:
-        return replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
+        results = replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
+        check_version_is_used(replay_options.server_version, (one.format for one in results))
+        return results
     if on_decision is not None:
         raise UsageError("single decisions are made known in the process, not on Spark")
     from binlogtool.export.spark_master import describe_work
@@ -291,7 +293,7 @@ def diagnose(
     """
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.format_api.format import Hints
-    from binlogtool.prediction.replay_options import ReplayOptions
+    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
     from binlogtool.repair.diagnosis import diagnose_paths
 
     options = ReadOptions(**read_options)
@@ -299,7 +301,9 @@ def diagnose(
     replay_options = ReplayOptions(
         limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
     )
-    return diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
+    diagnoses = diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
+    check_version_is_used(server_version, (file.format for log in diagnoses.logs for file in log.report.files))
+    return diagnoses
 
 
 def annotate(path: Path, **options: Any) -> Annotation:

@@ -751,6 +751,8 @@ class TarantoolReplayer:
             details["not_checked"] = not_checked
         if stop is None and (doubts or not_checked):
             details["startup"] = {"not_checked": doubts or [f"not checked: {_format_unchecked(not_checked)}"]}
+        if starts is None and stop is None and "startup" not in details and not self._can_decide():
+            details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.get_name, self._catalog.vinyl))
         verdict = None if startup.vylog is None else startup.vylog.file.verdict
@@ -815,7 +817,10 @@ class TarantoolReplayer:
                 "no snapshot in this directory: the server creates a new, empty instance, and reads none of these rows"
             )
             for file in logs:
-                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records)
+                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=_RESTORED)
+
+
+_RESTORED = "the snapshot (.snap) that these files continue"
 
 
 def _classify_fault(fault: str, body: Any) -> str:
