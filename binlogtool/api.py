@@ -513,16 +513,21 @@ def plan_finish(path: Path) -> FinishPlan | None:
     return plan(path)
 
 
-def plan_undo(undo_file: Path) -> UndoPlan:
+def plan_undo(undo_file: Path | Iterable[Path]) -> UndoPlan:
     """Plan the undo of a repair; nothing is written.
+
+    Args:
+        undo_file: the file that `apply_plan` wrote; of several, or of those in a directory, the newest one that is not
+            undone yet is taken.
 
     Raises:
         RefusedError: the undo file is incomplete or not an undo file.
         InputOutputError.
     """
+    from binlogtool.repair.undo_repair import choose_undo_file
     from binlogtool.repair.undo_repair import plan_undo as plan
 
-    return plan(undo_file)
+    return plan(choose_undo_file(_to_path_list(undo_file)))
 
 
 def undo(undo_file: Path, *, network: bool = False) -> RepairResult:

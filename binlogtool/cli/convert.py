@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +32,6 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
-from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
@@ -323,6 +321,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
+    from binlogtool.report.lost_records import name_lost_records
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
@@ -334,7 +333,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
             f"lost   {'' if is_whole_list else 'at least '}{format_quantity(size, 'byte')} of the input in "
             f"{format_quantity(len(found), 'damaged range')}, which --on-damage {manifest.on_damage} leaves out:"
         )
-    names = _name_lost_records(manifest, found[:_MAX_SHOWN])
+    names = name_lost_records(manifest, found[:_MAX_SHOWN])
     for one in found[:_MAX_SHOWN]:
         place = f"{escape(one['file'])} {format_offset(one['offset'])}"
         lost = names.get((one["file"], one["offset"]), "")
@@ -344,27 +343,6 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     for one in manifest.findings if manifest.complete else ():
         if "packed_size" in one["facts"]:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-
-
-def _name_lost_records(manifest: Manifest, found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
-    """Return (file, offset) -> text with the transactions or numbers that damaged ranges took."""
-    from binlogtool.core.lost_records import find_lost_ranges
-    from binlogtool.core.open_file import is_url
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.findings import make_finding
-    from binlogtool.terminal.escape import escape
-
-    names: dict[tuple[str, int], str] = {}
-    formats = {one.path: one.format for one in manifest.inputs}
-    for path in dict.fromkeys(one["file"] for one in found):
-        ranges = [make_finding("damaged-range", f["offset"], f["length"], "") for f in found if f["file"] == path]
-        if path == "-" or is_url(path) or path not in formats:
-            continue
-        with suppress(BinlogtoolError):
-            for lost in find_lost_ranges(path, formats[path], ranges, ReadOptions()):
-                if lost.names:
-                    names[path, lost.offset] = f", {lost.unit} {escape(', '.join(lost.names))}"
-    return names
 
 
 def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,16 +15,14 @@ def _run_undo(
 ) -> int:
     import binlogtool
     from binlogtool.core.json_text import encode_document
-    from binlogtool.repair.undo_repair import choose_undo_file
     from binlogtool.report.verify_and_plan_text import render_undo_applied_text, render_undo_text, undo_to_json
 
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if apply and not yes and not has_terminal():
         raise RefusedError("no terminal for the confirmation prompt; use --yes (nothing was changed)")
     require_paths(undo_files)
-    undo_file = choose_undo_file(undo_files)
-    with run.open_output(text=not as_json, inputs=[undo_file], page=not apply, defers_errors=True) as out:
-        plan = binlogtool.plan_undo(undo_file)
+    with run.open_output(text=not as_json, inputs=undo_files, page=not apply, defers_errors=True) as out:
+        plan = binlogtool.plan_undo(undo_files)
         run.status = 1 if plan.reasons else 0
         for text in () if as_json else render_undo_text(plan, will_apply=apply):
             out.write_line(text)
@@ -36,7 +34,7 @@ def _run_undo(
             if not yes and not run.confirm("Undo the repair as planned?"):
                 raise RefusedError("not confirmed; nothing was changed")
             run.cancel_time_limit()
-            applied = binlogtool.undo(undo_file, network=allow_network_file_system)
+            applied = binlogtool.undo(plan.undo, network=allow_network_file_system)
         if as_json:
             out.write(encode_document(undo_to_json(plan, applied)))
         for text in () if as_json or applied is None else render_undo_applied_text(applied):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import finding_to_value
-from binlogtool.core.lost_records import LostRange
 from binlogtool.core.open_file import is_url
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.replay import ReplayStop
@@ -26,6 +25,7 @@ from binlogtool.repair.diagnosis import (
 )
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
+from binlogtool.report.lost_records import describe_lost_ranges, format_lost_names
 from binlogtool.report.verify_and_plan_text import (
     NO_READ_OPTIONS,
     STATE_ORDER,
@@ -240,7 +240,7 @@ def _list_salvage_steps(
     check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
     yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
     yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
-    names = ", ".join(dict.fromkeys(_name_lost(one) for one in diagnosis.lost if one.names))
+    names = ", ".join(dict.fromkeys(format_lost_names(one) for one in diagnosis.lost if one.names))
     expected = f"; a gap and a silent loss are expected for {names}, with status 1" if names else ""
     yield RepairStep(_PREDICT + expected, read_options.make_command("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
@@ -269,11 +269,6 @@ def _list_replace_steps(
         yield RepairStep(f"restore {escape(os.path.basename(blocking.path))} from a backup or a replica", None)
         if os.path.isdir(diagnosis.path):
             yield from _list_final_steps(diagnosis, read_options)
-
-
-def _name_lost(lost: LostRange) -> str:
-    """Return what a range lost, with its unit: LSN 23, transaction 1-2-7."""
-    return f"{lost.unit} {escape(', '.join(lost.names))}"
 
 
 def _make_undo_command(plan: RepairPlan) -> str:
@@ -361,7 +356,7 @@ def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
         for file, finding in diagnosis.losses
     ]
     yield from _limit_lines(lines)
-    yield from _limit_lines(list(_describe_lost(diagnosis.lost)))
+    yield from _limit_lines(list(describe_lost_ranges(diagnosis.lost)))
     if diagnosis.rejected_records:
         yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
     if not diagnosis.losses and not diagnosis.lost and not diagnosis.rejected_records:
@@ -372,20 +367,6 @@ def _limit_lines(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:_MAX_SHOWN]
     if len(lines) > _MAX_SHOWN:
         yield f"… {format_count(len(lines) - _MAX_SHOWN)} more (-O json has all)"
-
-
-def _describe_lost(lost_ranges: Sequence[LostRange]) -> Iterator[str]:
-    """Yield a line about each range that damage or a torn end took."""
-    for lost in lost_ranges:
-        place = f"{escape(os.path.basename(lost.file))} {format_offset(lost.offset)}"
-        size = format_quantity(lost.length, "byte")
-        after = "" if lost.last is None else f" after {lost.unit} {escape(lost.last)}"
-        may_be_cut = "" if lost.may_be_cut is None else f"; perhaps the end of {lost.unit} {escape(lost.may_be_cut)}"
-        if lost.names:
-            end = " at the end of the file" if lost.is_end else ""
-            yield f"{place}: {_name_lost(lost)} ({size}{end} that cannot be read){may_be_cut}"
-        else:
-            yield f"{place}: {size} that cannot be read{after}{may_be_cut}"
 
 
 _KEEP_ENCRYPTED = "cannot be determined without the key; without it no record is proven"
@@ -481,7 +462,7 @@ def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint:
     if diagnosis.unstable_reason is not None:
         starts = f": {describe_start(diagnosis)}"
     yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
-    yield from _label_lines("loses", list(_limit_lines(list(_describe_lost(diagnosis.lost)))))
+    yield from _label_lines("loses", list(_limit_lines(list(describe_lost_ranges(diagnosis.lost)))))
     if state == "WARNING":
         warnings = [
             f"{escape(os.path.basename(path))} {format_offset(found.offset)}: {found.id}: {format_finding(found)}"
