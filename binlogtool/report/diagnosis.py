@@ -462,6 +462,7 @@ def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint:
     if diagnosis.unstable_reason is not None:
         starts = f": {describe_start(diagnosis)}"
     yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
+    yield from _label_lines("engine", _describe_engine(diagnosis))
     yield from _label_lines("loses", list(_limit_lines(list(describe_lost_ranges(diagnosis.lost)))))
     if state == "WARNING":
         warnings = [
@@ -498,6 +499,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
     if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
         answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
     yield f"start     {answer}"
+    yield from _label_lines("engine", _describe_engine(diagnosis))
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
@@ -505,6 +507,12 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
         if step.command is not None:
             yield f"            {step.command}"
     yield from _label_lines("read", list_explain_commands(diagnosis)[:_MAX_SHOWN])
+
+
+def _describe_engine(diagnosis: Diagnosis) -> list[str]:
+    """Return lines about the position up to which the storage engine has committed, where its files tell it."""
+    found = (replay.details.get("storage_engine") for replay in diagnosis.replays)
+    return [escape(str(details["text"])) for details in found if details]
 
 
 def _label_lines(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
@@ -551,6 +559,9 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         "why": describe_start(diagnosis),
         "well": diagnosis.is_healthy,
         "rejected": diagnosis.rejected_records,
+        "storage_engine": [
+            details for replay in diagnosis.replays if (details := replay.details.get("storage_engine"))
+        ],
         "lost": [one.as_value() for one in diagnosis.lost],
         "losses": [{"file": file, **finding_to_value(loss)} for file, loss in diagnosis.losses],
         "findings": {level.label: diagnosis.report.count_findings(level) for level in Severity},
