@@ -266,7 +266,7 @@ def _list_replace_steps(
         )  # fmt: skip
     blocking = plan.blocking_file
     if blocking is not None and not plan.has_encrypted_file and not is_url(diagnosis.path):
-        yield RepairStep(f"restore {escape(os.path.basename(blocking.path))} from a backup or a replica", None)
+        yield RepairStep(f"restore {escape(os.path.basename(blocking.path))}, if a backup or a replica has it", None)
         if os.path.isdir(diagnosis.path):
             yield from _list_final_steps(diagnosis, read_options)
 
