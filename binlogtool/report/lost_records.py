@@ -27,7 +27,7 @@ def describe_lost_ranges(lost_ranges: Sequence[LostRange]) -> Iterator[str]:
         after = "" if lost.last is None else f" after {lost.unit} {escape(lost.last)}"
         may_be_cut = "" if lost.may_be_cut is None else f"; perhaps the end of {lost.unit} {escape(lost.may_be_cut)}"
         if lost.names:
-            end = " at the end of the file" if lost.is_end else ""
+            end = " at the end" if lost.is_end else ""
             yield f"{place}: {format_lost_names(lost)} ({size}{end} that cannot be read){may_be_cut}"
         else:
             yield f"{place}: {size} that cannot be read{after}{may_be_cut}"

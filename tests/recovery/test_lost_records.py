@@ -78,7 +78,7 @@ def test_a_script_names_the_transactions_that_it_leaves_out(corpus: Path, tmp_pa
 def test_an_unfinished_transaction_is_named_and_the_start_is_no_alarm(samples: Path) -> None:
     done = invoke("diagnose", str(samples / "guides/mariadb-crashed"))
     assert done.code == 0
-    assert "transaction 0-1-8 (16 bytes at the end of the file that cannot be read)" in done.text
+    assert "transaction 0-1-8 (16 bytes at the end that cannot be read)" in done.text
     assert f"binlogtool truncate-to-durable {samples / 'guides/mariadb-crashed'}" in done.text
 
 
