@@ -607,7 +607,11 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
     yield ""
     if diagnosis.redo is not None:
         yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
-    for name, lines in (("loses", describe_losses(diagnosis)), ("keep", describe_kept(diagnosis))):
+    for name, lines in (
+        ("engine", iter(_describe_engine(diagnosis))),
+        ("loses", describe_losses(diagnosis)),
+        ("keep", describe_kept(diagnosis)),
+    ):
         yield from (f"* {name}: {escape_markdown(line.strip())}" for line in lines)
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
         yield ""
