@@ -751,7 +751,8 @@ class TarantoolReplayer:
             details["not_checked"] = not_checked
         if stop is None and (doubts or not_checked):
             details["startup"] = {"not_checked": doubts or [f"not checked: {_format_unchecked(not_checked)}"]}
-        if starts is None and stop is None and "startup" not in details and not self._can_decide():
+        is_undecided = starts is None and stop is None and self._situation.is_directory and not self._can_decide()
+        if is_undecided and "startup" not in details:
             details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.get_name, self._catalog.vinyl))
