@@ -247,7 +247,7 @@ def replay(
     """
     from binlogtool.format_api.format import Hints
     from binlogtool.prediction.replay import replay_paths
-    from binlogtool.prediction.replay_options import ReplayOptions
+    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
 
     arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
     format_name, start_position = arguments.pop("format", "auto"), arguments.get("against")
@@ -255,7 +255,9 @@ def replay(
         **(arguments | {"against": fspath(start_position) if isinstance(start_position, PathLike) else start_position})
     )
     if master is None and session is None:
-        return replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
+        results = replay_paths(_to_path_list(paths), format_name, replay_options, on_decision)
+        check_version_is_used(replay_options.server_version, (one.format for one in results))
+        return results
     if on_decision is not None:
         raise UsageError("single decisions cannot be reported from Spark; leave out master and session")
     from binlogtool.export.spark_master import describe_work
@@ -291,7 +293,7 @@ def diagnose(
     """
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.format_api.format import Hints
-    from binlogtool.prediction.replay_options import ReplayOptions
+    from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
     from binlogtool.repair.diagnosis import diagnose_paths
 
     options = ReadOptions(**read_options)
@@ -299,7 +301,9 @@ def diagnose(
     replay_options = ReplayOptions(
         limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
     )
-    return diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
+    diagnoses = diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
+    check_version_is_used(server_version, (file.format for log in diagnoses.logs for file in log.report.files))
+    return diagnoses
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
@@ -508,16 +512,21 @@ def plan_finish(path: Path) -> FinishPlan | None:
     return plan(path)
 
 
-def plan_undo(undo_file: Path) -> UndoPlan:
+def plan_undo(undo_file: Path | Iterable[Path]) -> UndoPlan:
     """Plan the undo of a repair; nothing is written.
+
+    Args:
+        undo_file: the file that `apply_plan` wrote; of several, or of those in a directory, the newest one that is not
+            undone yet is taken.
 
     Raises:
         RefusedError: the undo file is incomplete or not an undo file.
         InputOutputError.
     """
+    from binlogtool.repair.undo_repair import choose_undo_file
     from binlogtool.repair.undo_repair import plan_undo as plan
 
-    return plan(undo_file)
+    return plan(choose_undo_file(_to_path_list(undo_file)))
 
 
 def undo(undo_file: Path, *, network: bool = False) -> RepairResult:

@@ -292,7 +292,10 @@ def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
 
 def _get_single_file(log: LogReader) -> LogFile:
     if len(log.files) != 1:
-        raise UsageError("--diff compares two files; name one file of the set")
+        raise UsageError(
+            "--diff compares two files; name one file of each set, or compare their records: "
+            "diff <(binlogtool dump OLD) <(binlogtool dump NEW)"
+        )
     if log.files[0].size is None:
         raise UsageError(
             f"{log.files[0].path}: --diff needs a file that can be read at any offset; unpack or save it first"

@@ -311,6 +311,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
+    from binlogtool.report.lost_records import name_lost_records
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
@@ -322,9 +323,11 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
             f"lost   {'' if is_whole_list else 'at least '}{format_quantity(size, 'byte')} of the input in "
             f"{format_quantity(len(found), 'damaged range')}, which --on-damage {manifest.on_damage} leaves out:"
         )
+    names = name_lost_records(manifest, found[:_MAX_SHOWN])
     for one in found[:_MAX_SHOWN]:
         place = f"{escape(one['file'])} {format_offset(one['offset'])}"
-        yield f"lost     {place}  {one['id']}: {format_quantity(one['length'], 'byte')}"
+        lost = names.get((one["file"], one["offset"]), "")
+        yield f"lost     {place}  {one['id']}: {format_quantity(one['length'], 'byte')}{lost}"
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():

@@ -46,7 +46,7 @@ class HexdumpCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     no_squeeze: bool
     damage_only: bool
     context: int
-    diff: str | None
+    diff: bool
     all: bool
     selection: SelectionOptions
     hints: HintOptions
@@ -188,10 +188,12 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
     form, paths = run.settings.choose_output_format(_FORMS), options.paths
     if options.selection.type == ("list",):
         return print_record_types(run, paths)
+    if options.diff:
+        if len(paths) != 2:
+            raise click.UsageError("--diff needs two files: hexdump-annotate --diff OLD NEW.")
+        return run_diff(run, (paths[0], paths[1]), options)
     if len(paths) != 1:
-        raise click.UsageError("hexdump-annotate takes one PATH.")
-    if options.diff is not None:
-        return run_diff(run, (paths[0], options.diff), options)
+        raise click.UsageError("hexdump-annotate takes one PATH; --diff takes two.")
     if options.all:
         raise click.UsageError("--all needs --diff.")
     settings, annotate_options = run.settings, _annotate_options(options)
@@ -332,7 +334,7 @@ command = Command(
     options_type=HexdumpCommandOptions,
     outputs=_FORMS,
     params=[
-        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--record"], type=click.IntRange(0), metavar="N", is_common=True, help="Only record N, counted from 0."
         ),
@@ -371,9 +373,8 @@ command = Command(
         option(
             ["--diff"],
             is_common=True,
-            type=PATH,
-            metavar="OTHER",
-            help="Show the differences to another log or a repaired copy; status 1 if there are any.",
+            is_flag=True,
+            help="Show what differs between two logs, OLD and NEW; status 1 if anything does.",
         ),
         option(["--all"], is_flag=True, help="With --diff: also show equal parts."),
         *hint_options(),
@@ -390,8 +391,8 @@ command = Command(
     selection by position
     alone also shows what is between the records.
 
-    --diff OTHER shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is the
-    same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records missing on one side do not
+    --diff OLD NEW shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is
+    the same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records missing on one side do not
     affect what follows. Below a record that differs are the differing fields, with ^ under the bytes. Status 0: they
     are equal; 1: they differ; others as usual. -O json and -O html contain the same, -O svg
     shows the first differences and the number of others.
@@ -407,7 +408,7 @@ command = Command(
         ("a page for a browser", "binlogtool hexdump-annotate -O html -o log.html 00000000000000000042.xlog"),
         ("a part of a large log", "binlogtool hexdump-annotate -O html -o log.html --at 64MiB --length 1MiB big.log"),
         ("a picture for a slide", "binlogtool hexdump-annotate -O svg --record 0 -o record.svg transaction.log"),
-        ("what a repair changed", "binlogtool hexdump-annotate --diff repaired.xlog 00000000000000000042.xlog"),
+        ("what a repair changed", "binlogtool hexdump-annotate --diff 00000000000000000042.xlog repaired.xlog"),
         ("all damage", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
 )

@@ -358,6 +358,8 @@ class LogFollower:
         live_selection = replace(selection, live=True, limit=None, tail=None)
         self._tail = selection.tail
         self._paths = list(paths)
+        if "-" in self._paths:
+            raise UsageError("standard input cannot be followed; name a file or a directory")
         self._format = read_options.format
         limits, hints = replace(read_options.limits, timeout=None), read_options.hints or Hints()
         columns = None if live_selection.where is None else ColumnTracker(live_selection.where)

@@ -248,6 +248,7 @@ def read_hints(
         schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
         level=level,
         redo=None if redo is None else os.fspath(redo),
+        keyfile_name=None if keyfile is None else os.fspath(keyfile),
     )
 
 

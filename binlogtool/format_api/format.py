@@ -246,6 +246,7 @@ class Hints(msgspec.Struct, frozen=True):
             statements were lost or never logged.
         earlier: the state that earlier files carry over to the first file, as JSON ({"name": name of the last earlier
             file, "carried": …}).
+        keyfile_name: path of the file with the keys, for messages.
     """
 
     keyfile: bytes | None = None
@@ -256,6 +257,7 @@ class Hints(msgspec.Struct, frozen=True):
     objects: bool = False
     as_stored: bool = False
     earlier: str | None = None
+    keyfile_name: str | None = None
 
 
 class PrecedingFiles(msgspec.Struct, frozen=True):
@@ -817,6 +819,10 @@ class OutputRules(msgspec.Struct, frozen=True):
         extra_names: names of these members.
 
         gtid_rules: parsers of GTID selections; None = transactions are selected by their texts only.
+        sequence_name: what a record's number or GTID is called (LSN, TID, transaction), if consecutive records have
+            consecutive numbers; "" = a gap between numbers is no loss.
+        is_transaction_end: (type, body; None = not decoded) -> the record is the last of its transaction; None = the
+            record alone does not tell. No function = each record is a whole transaction.
         start_script: creates the writer of a log's SQL script; None = records cannot be written as statements.
         start_changes: creates the reader of row changes; None = the log has no row changes with names and types of
             columns.
@@ -830,6 +836,8 @@ class OutputRules(msgspec.Struct, frozen=True):
     extra_names: tuple[str, ...] = ()
     json_line: Callable[[Any], JsonLine | None] | None = None
     gtid_rules: GtidParsers | None = None
+    sequence_name: str = ""
+    is_transaction_end: Callable[[str, Any], bool | None] | None = None
     start_script: Callable[[ScriptOptions], ScriptWriter] | None = None
     start_changes: Callable[[], ChangeReader] | None = None
     start_record_text: Callable[[], RecordDescriber] | None = None

@@ -253,6 +253,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
         force: text for the help about the effects of policy `force`.
         decode_extras: the part of `OutputRules.decode_extras` that the rules need, called instead of it; None = all of
             it.
+        uses_server_version: The rules depend on the version of the server (`--server-version`).
         compiled: (replayer, effect reader (None = not needed), limits) -> the compiled code of one replay.
     """
 
@@ -266,6 +267,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
     force: str = ""
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
     compiled: Callable[[Any, Any, Limits], CompiledReplay] | None = None
+    uses_server_version: bool = False
 
 
 @cache

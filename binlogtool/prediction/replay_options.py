@@ -231,6 +231,16 @@ def get_replay_rules(format_: Format) -> ReplayRules:
     return format_.replay
 
 
+def check_version_is_used(server_version: str | None, format_names: Iterable[str]) -> None:
+    """Raise UsageError if a server version was given and the rules of none of these formats depend on it."""
+    names = sorted(set(format_names))
+    rules = [open_file_module.find_format(name).replay for name in names]
+    if server_version is not None and names and not any(one is not None and one.uses_server_version for one in rules):
+        raise UsageError(
+            f"--server-version does not apply to {', '.join(names)}: the version in the log decides; leave it out"
+        )
+
+
 def build_situation(
     group: LogGroup, examination: LogExamination, options: ReplayOptions, rules: ReplayRules, is_cut: Callable[[], bool]
 ) -> ReplaySituation:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
+from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import is_url
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, find_newest, resolve_path
@@ -99,6 +100,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
             every pass.
         live: True if the files were read as files that a server is writing.
         directory: Facts about the directory; None if it is not local.
+        lost: What damage and torn ends took, by name where the records around them prove it.
     """
 
     path: str
@@ -112,6 +114,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     unstable_reason: str | None = None
     live: bool = False
     directory: DirectoryFacts | None = None
+    lost: tuple[LostRange, ...] = ()
 
     @property
     def start(self) -> str:
@@ -197,7 +200,11 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *,
                 failures.append(place)
                 continue
             diagnosis = _diagnose_place(place, format, options, live)
-            diagnosis = replace(diagnosis, directory=None if is_url(place) else DirectoryFacts.read(place))
+            diagnosis = replace(
+                diagnosis,
+                directory=None if is_url(place) else DirectoryFacts.read(place),
+                lost=() if diagnosis.live else _find_lost(diagnosis, options),
+            )
             if diagnosis.report.failures and not diagnosis.report.files:  # only failures to report
                 failures += diagnosis.report.failures
             else:
@@ -265,6 +272,18 @@ def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) 
         return diagnosis
     with_redo = _diagnose_once(path, format, replace(options, hints=replace(options.hints, redo=redo)))
     return replace(with_redo, redo=redo, unusable_files=diagnosis.unusable_files)
+
+
+def _find_lost(diagnosis: Diagnosis, options: ReplayOptions) -> tuple[LostRange, ...]:
+    """Name what damage and torn ends took; nothing about a file that cannot be read again."""
+    hints = options.hints if diagnosis.redo is None else replace(options.hints, redo=diagnosis.redo)
+    read_options = ReadOptions("auto", options.limits, options.backend, hints)
+    lost: list[LostRange] = []
+    for file in diagnosis.report.files:
+        if not file.is_encrypted and "incomplete" not in file.details:
+            with suppress(BinlogtoolError):
+                lost += find_lost_ranges(file.path, file.format, file.findings, read_options)
+    return tuple(lost)
 
 
 def _list_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:

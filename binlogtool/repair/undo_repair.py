@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.repair import atomic_file_changes as transaction
 from binlogtool.repair.atomic_file_changes import (
     check_interrupted,
@@ -25,6 +26,7 @@ from binlogtool.repair.undo_file import (
     UndoEntry,
     UndoFile,
     find_file_state,
+    parse_log_name,
     prove_original,
     read_intended_undo,
     read_undo_file,
@@ -37,6 +39,40 @@ from binlogtool.repair.undo_file import (
 )
 
 # --- Undo of a repair ---
+
+
+def choose_undo_file(paths: Sequence[str], *, system: SystemCalls = SYSTEM) -> str:
+    """Return the undo file of the newest repair that is not undone yet; of the newest one if all are.
+
+    Args:
+        paths: Undo files, or directories that contain them; a single file is returned unread.
+
+    Raises:
+        UnknownFormatError: a file is no undo file, or a directory contains none. RefusedError: an undo file is damaged.
+            InputOutputError.
+    """
+    if len(paths) == 1 and not os.path.isdir(paths[0]):
+        return paths[0]
+    candidates = []
+    for path in (name for one in paths for name in _list_undo_files(one)):
+        try:
+            undo = read_undo_file(system, path)
+            candidates.append((undo.state != UNDONE, undo.made, os.stat(path).st_mtime_ns, path))
+        except OSError as error:
+            raise InputOutputError(f"{path}: {error.strerror or error}") from error
+    if not candidates:
+        raise UnknownFormatError(f"{paths[0]}: no undo file of binlogtool is in this directory")
+    return max(candidates)[-1]
+
+
+def _list_undo_files(path: str) -> list[str]:
+    """Return the undo files in a directory; a path of another kind unchanged."""
+    if not os.path.isdir(path):
+        return [path]
+    try:
+        return sorted(os.path.join(path, name) for name in os.listdir(path) if parse_log_name(name) is not None)
+    except OSError as error:
+        raise InputOutputError(f"{path}: {error.strerror or error}") from error
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> UndoPlan:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
-from binlogtool.findings import Severity
+from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.replay import ReplayStop
 from binlogtool.repair.diagnosis import (
     OPEN,
@@ -25,6 +25,7 @@ from binlogtool.repair.diagnosis import (
 )
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
+from binlogtool.report.lost_records import describe_lost_ranges, format_lost_names
 from binlogtool.report.verify_and_plan_text import (
     NO_READ_OPTIONS,
     STATE_ORDER,
@@ -82,7 +83,80 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("show the first damage", hint)]
     )
-    return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options, hint)]
+    restore_steps = _list_restore_steps(diagnosis)
+    file_steps = list(_list_file_steps(diagnosis))
+    repair_steps = file_steps or list(_list_repair_steps(diagnosis, read_options, hint))
+    if file_steps or (restore_steps and not repair_steps):
+        repair_steps += _list_final_steps(diagnosis, read_options)
+    return [*_make_copy_step(diagnosis.path), *restore_steps, *inspection_steps, *repair_steps]
+
+
+RESTORE_FACT = "restore"
+"""Fact of a silent loss: the file without which the server reads nothing."""
+
+
+def _list_restore_steps(diagnosis: Diagnosis) -> list[RepairStep]:
+    """Return the steps for files without which the server would start empty; they come before any repair."""
+    wanted = dict.fromkeys(
+        str(found.facts[RESTORE_FACT]) for _, found in diagnosis.losses if RESTORE_FACT in found.facts
+    )
+    return [
+        RepairStep(f"do not start the server yet: restore {escape(text)} from a backup or a replica", None)
+        for text in wanted
+    ]
+
+
+def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
+    """Yield the steps for exchanged files, and for files that are missing between others."""
+    seen: set[str] = set()
+    for file in diagnosis.report.files:
+        for found in file.findings:
+            if (name := found.facts.get("exchanged_with")) and file.path not in seen:
+                other = os.path.join(os.path.dirname(file.path), str(name))
+                seen |= {file.path, other}
+                yield from _list_exchange_steps(file.path, other)
+    for set_report in diagnosis.report.sets:
+        for found in set_report.findings:
+            if found.facts.get("between"):
+                yield from _list_missing_steps(found)
+
+
+def _list_exchange_steps(path: str, other: str) -> Iterator[RepairStep]:
+    aside = f"{path}.exchanged"
+    what = f"exchange the names of {escape(os.path.basename(path))} and {escape(os.path.basename(other))}"
+    for number, (old, new) in enumerate(((path, aside), (other, path), (aside, other)), start=1):
+        yield RepairStep(f"{what}, {number} of 3", " ".join(map(quote_for_shell, ("mv", "-n", "--", old, new))))
+
+
+def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
+    """Yield the steps for a log file that is missing between others."""
+    name = escape(str(found.facts.get("missing", "the missing file")))
+    yield RepairStep(f"copy {name} from a backup, or from a replica that has it, into this directory", None)
+    yield RepairStep(
+        f"only if no copy exists: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
+        "point-in-time recovery; remove its line from the index, and set up replicas anew",
+        None,
+    )
+
+
+def _describe_missing(found: Finding) -> str:
+    """Return the transactions that a finding names as missing, as text; empty if it names none."""
+    spans = []
+    for source, pairs in found.facts.get("missing_gtids", {}).items():
+        mark = f"{source}{':' if len(source) >= _UUID_SIZE else '-'}"
+        spans += [f"{mark}{first}" if first == last else f"{mark}{first} to {mark}{last}" for first, last in pairs]
+    return f"transactions {escape(', '.join(spans))}" if spans else ""
+
+
+_UUID_SIZE = 36
+
+
+def _list_final_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[RepairStep]:
+    """Return the last steps of a repair that is made by hand."""
+    return [
+        RepairStep(_PREDICT, read_options.make_command("diagnose", path=diagnosis.path)),
+        RepairStep("start the server", None),
+    ]
 
 
 _UNPACK_COMMANDS = {"gzip": "gunzip -k", "xz": "unxz -k", "bzip2": "bunzip2 -k", "zstd": "unzstd"}
@@ -109,6 +183,7 @@ def _make_copy_step(path: str) -> list[RepairStep]:
     return [RepairStep("stop the server, and keep a copy", " ".join(map(quote_for_shell, words)))]
 
 
+_PREDICT = "predict what the server does now"
 _REPLAY_STEPS = ("show the bytes where the server stops", "review the repair of this log; nothing is changed")
 
 
@@ -119,8 +194,7 @@ def _list_repair_steps(
     plan = diagnosis.plan
     if (plan is None or plan.refused or not plan.changes) and (remedies := _list_remedies(diagnosis)):
         yield from remedies
-        yield RepairStep("predict what the server does now", read_options.make_command("diagnose", path=diagnosis.path))
-        yield RepairStep("start the server", None)
+        yield from _list_final_steps(diagnosis, read_options)
         return
     hint = None if plan is None else suggest_after_plan(plan, read_options, target=diagnosis.path)
     if plan is None or hint is None:
@@ -131,7 +205,7 @@ def _list_repair_steps(
         )
         return
     if plan.refused:
-        yield from _list_salvage_steps(diagnosis, plan, hint, read_options)
+        yield from _list_salvage_steps(diagnosis, plan, hint, inspected, read_options)
         return
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
@@ -139,9 +213,7 @@ def _list_repair_steps(
         read_options.make_command("truncate-to-durable", *flags, path=diagnosis.path),
     )
     yield RepairStep("apply the plan", hint)
-    yield RepairStep(
-        "predict what the server does now", read_options.make_command("replay-dry-run", path=diagnosis.path)
-    )
+    yield RepairStep(_PREDICT, read_options.make_command("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
         yield RepairStep("to undo the repair", _make_undo_command(plan))
@@ -154,31 +226,57 @@ def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
 
 
 def _list_salvage_steps(
-    diagnosis: Diagnosis, plan: RepairPlan, hint: str, read_options: GivenReadOptions
+    diagnosis: Diagnosis, plan: RepairPlan, hint: str, inspected: str | None, read_options: GivenReadOptions
 ) -> Iterator[RepairStep]:
-    """Yield the steps if truncation in place is refused: write a salvaged copy to replace the file, if possible."""
+    """Yield the steps if truncation in place is refused: write a salvaged copy to replace the file, if possible; else
+    write what is provable as SQL, or restore the file.
+    """
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
+        yield from _list_replace_steps(diagnosis, plan, hint, inspected, read_options)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
     yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
     check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
     yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
     yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
-    yield RepairStep(
-        "predict what the server does now", read_options.make_command("replay-dry-run", path=diagnosis.path)
-    )
+    names = ", ".join(dict.fromkeys(format_lost_names(one) for one in diagnosis.lost if one.names))
+    expected = f"; a gap and a silent loss are expected for {names}, with status 1" if names else ""
+    yield RepairStep(_PREDICT + expected, read_options.make_command("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
 
 
+def _list_replace_steps(
+    diagnosis: Diagnosis, plan: RepairPlan, hint: str, inspected: str | None, read_options: GivenReadOptions
+) -> Iterator[RepairStep]:
+    """Yield the steps for a log that no cut and no salvaged copy repairs."""
+    has_script = formats.load_format(plan.format).output.start_script is not None
+    force = " replay-dry-run --policy force " in hint
+    shows_bytes = " hexdump-annotate " in hint and inspected is not None
+    if hint != inspected and not shows_bytes and not (force and has_script):
+        yield RepairStep("truncation is refused, for the reasons above; this shows more", hint)
+    if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
+        name = os.path.basename(os.path.abspath(diagnosis.path))
+        yield RepairStep(
+            "truncation is refused, for the reasons above; for a restore, write all whole transactions as SQL",
+            read_options.make_command(
+                "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(f"{name}.sql"),
+                path=diagnosis.path,
+            ),
+        )  # fmt: skip
+    blocking = plan.blocking_file
+    if blocking is not None and not plan.has_encrypted_file and not is_url(diagnosis.path):
+        yield RepairStep(f"restore {escape(os.path.basename(blocking.path))}, if a backup or a replica has it", None)
+        if os.path.isdir(diagnosis.path):
+            yield from _list_final_steps(diagnosis, read_options)
+
+
 def _make_undo_command(plan: RepairPlan) -> str:
-    """Return the undo command. The undo file does not exist yet; a glob names it unless an older file matches too."""
+    """Return the undo command. The undo file does not exist yet; a pattern names it. Of several files, `undo` takes the
+    newest one that is not undone yet.
+    """
     first = next(file for file in plan.changes if file.made_like is None)
-    pattern = f"{first.path}.binlogtool-undo-"
-    if glob.glob(f"{glob.escape(pattern)}*"):
-        return format_command("undo", "--apply", "UNDO_FILE")
-    return f"{format_command('undo', '--apply', guard_leading_dash(pattern))}*"
+    return f"{format_command('undo', '--apply', guard_leading_dash(f'{first.path}.binlogtool-undo-'))}*"
 
 
 def _list_replay_commands(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[str]:
@@ -225,8 +323,12 @@ def describe_start(diagnosis: Diagnosis) -> str:
         return escape(diagnosis.unstable_reason)
     if diagnosis.start == OPEN and unchecked:
         return f"cannot be determined: {unchecked}"
+    if diagnosis.start == STARTS and any(RESTORE_FACT in found.facts for _, found in diagnosis.losses):
+        answer += ", as a new, empty instance"
     if diagnosis.start == STARTS and unchecked:
         answer += f"; {unchecked}"
+    if diagnosis.start == OPEN and (reason := startup.get("undetermined")):
+        answer += f": {escape(reason)}"
     if stop is None:
         return answer
     verb = "it stops at" if diagnosis.start == REFUSES else "the replay stops at"
@@ -248,14 +350,27 @@ def _describe_unknown(diagnosis: Diagnosis) -> str:
 
 def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield lines about what the server would lose without an error."""
-    for file, finding in diagnosis.losses[:_MAX_SHOWN]:
-        yield f"{escape(os.path.basename(file))} {format_offset(finding.offset)}: {format_finding(finding)}"
-    if len(diagnosis.losses) > _MAX_SHOWN:
-        yield f"… {format_count(len(diagnosis.losses) - _MAX_SHOWN)} more (-O json has all)"
+    lines = [
+        f"{escape(os.path.basename(file))} {format_offset(finding.offset)}: {format_finding(finding)}"
+        + (f"; {missing}" if (missing := _describe_missing(finding)) else "")
+        for file, finding in diagnosis.losses
+    ]
+    yield from _limit_lines(lines)
+    yield from _limit_lines(list(describe_lost_ranges(diagnosis.lost)))
     if diagnosis.rejected_records:
         yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
-    if not diagnosis.losses and not diagnosis.rejected_records:
+    if not diagnosis.losses and not diagnosis.lost and not diagnosis.rejected_records:
         yield "no silent loss found" if diagnosis.start != UNKNOWN else "cannot be determined"
+
+
+def _limit_lines(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_MAX_SHOWN]
+    if len(lines) > _MAX_SHOWN:
+        yield f"… {format_count(len(lines) - _MAX_SHOWN)} more (-O json has all)"
+
+
+_KEEP_ENCRYPTED = "cannot be determined without the key; without it no record is proven"
+_CHANGE_WORDS = {"remove": "removed", "truncate": "cut"}
 
 
 def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
@@ -263,6 +378,9 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
     records = sum(file.records or 0 for file in diagnosis.report.files)
     if diagnosis.plan is None:
         complete = diagnosis.is_healthy or diagnosis.start != UNKNOWN
+        if any(file.is_encrypted for file in diagnosis.report.files):
+            yield _KEEP_ENCRYPTED
+            return
         yield (
             f"all {format_quantity(records, 'record')}"
             if complete
@@ -270,8 +388,20 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
         )
         return
     if diagnosis.plan.refused:
-        yield f"{format_quantity(records, 'provable record')} found; truncation in place is refused:"
+        yield (
+            f"{_KEEP_ENCRYPTED}; truncation in place is refused:"
+            if diagnosis.plan.has_encrypted_file
+            else f"{format_quantity(records, 'provable record')} found; truncation in place is refused:"
+        )
         yield from (f"  {escape(text)}" for text in diagnosis.plan.reasons[:_MAX_SHOWN])
+        return
+    if diagnosis.plan.policy.fix_meta and not any(file.cut_valid_records for file in diagnosis.plan.changes):
+        kept = sum(file.kept_records for file in diagnosis.plan.files)
+        changes = ", ".join(
+            f"{escape(os.path.basename(file.path))} is {_CHANGE_WORDS.get(file.action, 'corrected')}"
+            for file in diagnosis.plan.changes[:_MAX_SHOWN]
+        )
+        yield f"{format_quantity(kept, 'record')}; {changes}"
         return
     cut = sum(file.cut_bytes for file in diagnosis.plan.changes)
     lost = sum(file.cut_valid_records for file in diagnosis.plan.changes)
@@ -307,7 +437,8 @@ def describe_log_state(diagnosis: Diagnosis) -> str:
     if diagnosis.start == UNKNOWN:
         words.add("PARTIAL")
     if not diagnosis.is_healthy and words <= {"ok"}:  # problems that only the replay shows
-        words.add("DAMAGED")
+        is_stopped = diagnosis.start == REFUSES or any(replay.stop is not None for replay in diagnosis.replays)
+        words.add("DAMAGED" if is_stopped or diagnosis.rejected_records else "WARNING")
     return next((word for word in STATE_ORDER if word in words), "ok")
 
 
@@ -317,14 +448,41 @@ def render_diagnosis_text(
     """Yield the lines of a diagnosis: one line for each healthy log, then every log that needs action."""
     for diagnosis in diagnoses.logs:
         if diagnosis.is_healthy:
-            starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN else ""
-            if diagnosis.unstable_reason is not None:
-                starts = f": {describe_start(diagnosis)}"
-            yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
+            yield from _render_healthy(diagnosis, read_options, paint)
     for diagnosis in diagnoses.logs:
         if not diagnosis.is_healthy:
             yield ""
             yield from _render_unhealthy(diagnosis, read_options, paint)
+
+
+def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
+    """Yield the line of a healthy log; for an end that the server accepts and for warnings, also what they are."""
+    state = describe_log_state(diagnosis)
+    starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
+    if diagnosis.unstable_reason is not None:
+        starts = f": {describe_start(diagnosis)}"
+    yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
+    yield from _label_lines("engine", _describe_engine(diagnosis))
+    yield from _label_lines("loses", list(_limit_lines(list(describe_lost_ranges(diagnosis.lost)))))
+    if state == "WARNING":
+        warnings = [
+            f"{escape(os.path.basename(path))} {format_offset(found.offset)}: {found.id}: {format_finding(found)}"
+            for path, found in _iter_findings(diagnosis)
+            if found.severity is Severity.WARNING
+        ]
+        yield from _label_lines("warning", list(_limit_lines(warnings)))
+    hint = suggest_after_verify(diagnosis.report, read_options)
+    if diagnosis.lost and hint is not None and " truncate-to-durable " in hint:
+        yield f"{'do':<9} nothing: the server accepts this end; to remove it before a start, review the plan"
+        yield f"            {hint}"
+
+
+def _iter_findings(diagnosis: Diagnosis) -> Iterator[tuple[str, Finding]]:
+    """Yield (path, finding) pairs of files and sets."""
+    for file in diagnosis.report.files:
+        yield from ((file.path, found) for found in file.findings)
+    for set_report in diagnosis.report.sets:
+        yield from ((set_report.path, found) for found in set_report.findings)
 
 
 def _paint_state(diagnosis: Diagnosis, paint: Paint) -> str:
@@ -341,6 +499,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
     if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
         answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
     yield f"start     {answer}"
+    yield from _label_lines("engine", _describe_engine(diagnosis))
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
@@ -348,6 +507,12 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
         if step.command is not None:
             yield f"            {step.command}"
     yield from _label_lines("read", list_explain_commands(diagnosis)[:_MAX_SHOWN])
+
+
+def _describe_engine(diagnosis: Diagnosis) -> list[str]:
+    """Return lines about the position up to which the storage engine has committed, where its files tell it."""
+    found = (replay.details.get("storage_engine") for replay in diagnosis.replays)
+    return [escape(str(details["text"])) for details in found if details]
 
 
 def _label_lines(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[str]:
@@ -394,6 +559,10 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         "why": describe_start(diagnosis),
         "well": diagnosis.is_healthy,
         "rejected": diagnosis.rejected_records,
+        "storage_engine": [
+            details for replay in diagnosis.replays if (details := replay.details.get("storage_engine"))
+        ],
+        "lost": [one.as_value() for one in diagnosis.lost],
         "losses": [{"file": file, **finding_to_value(loss)} for file, loss in diagnosis.losses],
         "findings": {level.label: diagnosis.report.count_findings(level) for level in Severity},
         "plan": None if diagnosis.plan is None else diagnosis.plan.as_value(),
@@ -438,7 +607,11 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
     yield ""
     if diagnosis.redo is not None:
         yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
-    for name, lines in (("loses", describe_losses(diagnosis)), ("keep", describe_kept(diagnosis))):
+    for name, lines in (
+        ("engine", iter(_describe_engine(diagnosis))),
+        ("loses", describe_losses(diagnosis)),
+        ("keep", describe_kept(diagnosis)),
+    ):
         yield from (f"* {name}: {escape_markdown(line.strip())}" for line in lines)
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
         yield ""

@@ -410,6 +410,22 @@ _DIAGNOSED = object_of(
         "state": TEXT,
         "directory": or_null(object_of({"owner": TEXT, "group": TEXT, "mode": TEXT, "free_bytes": COUNT})),
         "rejected": COUNT,
+        "storage_engine": list_of(
+            object_of({"committed_to": TEXT, "missing": or_null(TEXT), "missing_bytes": COUNT, "text": TEXT})
+        ),
+        "lost": list_of(
+            object_of(
+                {
+                    "file": NAME,
+                    "offset": COUNT,
+                    "length": COUNT,
+                    "unit": TEXT,
+                    "names": list_of(TEXT),
+                    "may_be_cut": or_null(TEXT),
+                    "after": or_null(TEXT),
+                }
+            )
+        ),
         "losses": list_of(object_of({"file": NAME, **_FINDING["properties"]})),
         "findings": counts_schema(),
         "plan": or_null(_PLAN),

@@ -99,11 +99,13 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     files = [file for file in report.files if file.path != "-"]
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
+        errors = [f for f in errors if not _is_about_names(f)]
         if errors and file.size:
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
-        if any(f.severity is Severity.ERROR for f in set_report.findings) and not is_url(set_report.path):
-            return _suggest_for_set(set_report, read_options)
+        errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
+        if errors and not is_url(set_report.path):
+            return _suggest_for_set(set_report, errors, read_options)
     for file in files:
         if file.is_encrypted:
             return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
@@ -121,20 +123,39 @@ def _make_hexdump_command(path: str, size: int, offset: int, read_options: Given
     return read_options.make_command("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
 
 
-def _suggest_for_set(set_report: SetReport, read_options: GivenReadOptions) -> str:
-    """Return the command that corrects a list of files; for other errors, the command that predicts the replay."""
-    if (
-        _can_fix_list(f for f in set_report.findings if f.severity is Severity.ERROR)
-        and formats.load_format(set_report.format).repair.fix_files is not None
-    ):
+def _collect_set_findings(set_report: SetReport, files: Iterable[FileReport]) -> Iterator[Finding]:
+    """Yield the findings about a set, and those about the membership of its files."""
+    yield from set_report.findings
+    members = {os.path.normpath(os.path.join(set_report.path, name)) for name in set_report.members}
+    for file in files:
+        if os.path.normpath(file.path) in members:
+            yield from filter(_is_about_names, file.findings)
+
+
+def _suggest_for_set(set_report: SetReport, errors: Sequence[Finding], read_options: GivenReadOptions) -> str:
+    """Return the command that corrects a list of files; for a missing or exchanged file, the command that shows the
+    steps by hand; for other errors, the command that predicts the replay.
+    """
+    if _can_fix_list(errors) and formats.load_format(set_report.format).repair.fix_files is not None:
         return read_options.make_command("truncate-to-durable", "--fix-meta", path=set_report.path)
-    return read_options.make_command("replay-dry-run", path=set_report.path)
+    command = "diagnose" if any(map(needs_files, errors)) else "replay-dry-run"
+    return read_options.make_command(command, path=set_report.path)
+
+
+def needs_files(finding: Finding) -> bool:
+    """Return True if only files can correct what was found: one between others is missing, or two are exchanged."""
+    return bool(finding.facts.get("between") or finding.facts.get("exchanged_with"))
+
+
+def _is_about_names(finding: Finding) -> bool:
+    """Return True if a finding about a file is about its name or the list of files, not about its bytes."""
+    return "not_in_index" in finding.facts or needs_files(finding)
 
 
 def _can_fix_list(errors: Iterable[Finding]) -> bool:
     """Return True if a list of files can be corrected; the line of a missing file between others is never removed."""
     list_errors = [found for found in errors if found.id in _LIST_IDS]
-    return bool(list_errors) and not any(found.facts.get("between") for found in list_errors)
+    return bool(list_errors) and not any(map(needs_files, list_errors))
 
 
 def _find_torn_tail(file: FileReport) -> Finding | None:
@@ -186,7 +207,9 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
     is_unrepairable = "gap-in-sequence" in ids or any(
         found.facts.get(TRUNCATION_USELESS) for _, found in replay.findings
     )
-    if _can_fix_list(errors) and formats.load_format(replay.format).repair.fix_files is not None:
+    if any(map(needs_files, errors)):
+        yield read_options.make_command("diagnose", path=replay.path)
+    elif _can_fix_list(errors) and formats.load_format(replay.format).repair.fix_files is not None:
         yield read_options.make_command("truncate-to-durable", "--fix-meta", path=replay.path)
     elif not is_unrepairable and any(_can_truncate(found.id, found.offset) for _, found in replay.findings):
         yield read_options.make_command("truncate-to-durable", path=replay.path)
@@ -558,6 +581,8 @@ def _describe_action(file: FilePlan) -> str:
     if file.made_like is not None:
         return f"new file, {format_quantity(file.result_size, 'byte')}"
     new_bytes = sum(len(p.data) for p in file.pieces if p.data is not None)
+    if file.action == "rewrite" and new_bytes == file.result_size:
+        return f"write anew: {format_quantity(file.size, 'byte')} before, {format_quantity(new_bytes, 'byte')} after"
     if file.action == "rewrite" and not file.cut_bytes:
         return (
             f"{format_quantity(file.size, 'byte')} to {format_quantity(file.result_size, 'byte')}, "

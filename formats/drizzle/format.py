@@ -46,6 +46,7 @@ FORMAT = Format(
         extra_names=("timestamp_unit",),
         json_line=LazyRef("drizzle.json_lines:create_json_line"),
         start_record_text=lambda: make_record_text,
+        sequence_name="transaction",
     ),
     tables=TableSupport(StatementTables),
     repair=RepairRules(transactions="whole_transactions_end"),

@@ -171,6 +171,7 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         json_line=LazyRef("manticore.json_lines:create_json_line"),
         start_record_text=lambda: make_record_text,
+        sequence_name="TID",
     ),
     tables=TableSupport(DocumentTables, operations=True),
     repair=REPAIR,

@@ -66,6 +66,7 @@ FORMAT = Format(
         start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
         gtid_rules=GTID_PARSERS,
+        sequence_name="transaction",
     ),
     tables=TableSupport(
         LazyRef("mariadb_innodb_binlog.tables:GroupTables"),

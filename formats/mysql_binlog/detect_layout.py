@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.format import FileHead, FormatMatch, Hints
 from binlogtool.format_api.layout import CRC32, FrameLevel, InnerLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import (
@@ -31,7 +32,11 @@ from binlogtool.formats.binlog_events.crypt.decrypt import (
     parse_encryption_header,
     parse_start_encryption,
 )
-from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import read_mariadb_key, read_mysql_master_key
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import (
+    KeyFileError,
+    read_mariadb_key,
+    read_mysql_master_key,
+)
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, find_earlier_state
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
@@ -280,12 +285,25 @@ def _create_encrypted_layout(head: FileHead) -> LogFileLayout:
         return replace(
             unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
         )
-    decryptor = create_mysql_decryptor(head.data, read_mysql_master_key(head.hints.keyfile, header.key_id))
+    with _naming_key_file(head.hints):
+        master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
+    decryptor = create_mysql_decryptor(head.data, master_key)
     plain = bytearray(head.data)
     decryptor(_read_nothing)(0, memoryview(plain))
     found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
     variant = f"{found_layout.variant}, encrypted"
     return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
+
+
+@contextmanager
+def _naming_key_file(hints: Hints) -> Iterator[None]:
+    """Name the key file in the errors about its content."""
+    try:
+        yield
+    except KeyFileError as error:
+        if hints.keyfile_name is None:
+            raise
+        raise KeyFileError(f"{hints.keyfile_name}: {error}") from error
 
 
 def _read_nothing(offset: int, size: int) -> bytes:
@@ -324,9 +342,9 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
     start_encryption = _read_start_encryption(head.data, start + description.size)
     decryptor = None
     if start_encryption is not None and head.hints.keyfile is not None:
-        decryptor = create_mariadb_decryptor(
-            start_encryption, read_mariadb_key(head.hints.keyfile, head.hints.keyfile_secret), head.data
-        )
+        with _naming_key_file(head.hints):
+            key = read_mariadb_key(head.hints.keyfile, head.hints.keyfile_secret)
+        decryptor = create_mariadb_decryptor(start_encryption, key, head.data)
     elif start_encryption is not None:
         context.encrypted_without_key = True
         boundaries = (start, start + description.size, start_encryption.end) if form is EventChecksumForm.CRC else ()

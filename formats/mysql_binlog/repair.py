@@ -54,11 +54,13 @@ def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) ->
             continue
         lines, changes = _parse_lines(data)
         missing = _add_unlisted(name, lines, logs)
-        changes += [f"with {missing} unlisted files"] if missing else []
+        if missing:
+            changes.append(f"with {_count_files(missing)} {'was' if missing == 1 else 'were'} not listed")
         missing_flags = [_is_missing(line, existing) for line in lines]
         if not lines or all(missing_flags) or _has_gap(missing_flags):
             continue
-        changes += [f"without {sum(missing_flags)} listed files that do not exist"] if any(missing_flags) else []
+        if gone := sum(missing_flags):
+            changes.append(f"without {_count_files(gone)} {'does' if gone == 1 else 'do'} not exist")
         lines = [line for line, out in zip(lines, missing_flags, strict=True) if not out]
         empty = _find_empty_newest(lines, logs, read)
         if empty is not None:
@@ -70,6 +72,10 @@ def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) ->
         yield FileFix(name, content, "; ".join(changes))
         if empty is not None:
             yield FileFix(empty, None, "the file is still empty, and the server fails to start with it")
+
+
+def _count_files(count: int) -> str:
+    return f"{count} {'file' if count == 1 else 'files'} that"
 
 
 def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:

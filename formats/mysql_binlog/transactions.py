@@ -27,9 +27,11 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STATEMENT,
     WORD_TABLE,
     GroupStep,
+    QueryKind,
     TransactionGroups,
     build_traits,
     get_query_kind,
+    get_text_kind,
     step_group,
 )
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import as_int_column
@@ -111,6 +113,23 @@ class TransactionReader:
                 "incomplete-transaction", first.start, last.end - first.start, message, record=first.record,
                 severity=severity, gtid=gtid,
             )  # fmt: skip
+
+
+_END_TYPES = frozenset({"XID", "XA_PREPARE_LOG"})
+_END_KINDS = (QueryKind.COMMIT, QueryKind.ROLLBACK, QueryKind.XA_FINISH)
+
+
+def is_transaction_end(type_: str, body: Any) -> bool | None:
+    """Return whether an event is the last one of its transaction; None for a QUERY that may be a DDL statement or a
+    statement inside a transaction, and for a QUERY without its body.
+    """
+    if not type_.startswith("QUERY"):
+        return type_ in _END_TYPES
+    text = body.get("sql") if isinstance(body, dict) else None
+    if not isinstance(text, str):
+        return None
+    kind = get_text_kind(text.encode())
+    return None if kind is QueryKind.STATEMENT else kind in _END_KINDS
 
 
 def _read_gtid(event: Event) -> str | None:

@@ -100,6 +100,7 @@ FORMAT = Format(
         extra_names=("header",),
         json_line=LazyRef("tarantool.rows.json_lines:create_json_line"),
         start_record_text=lambda: make_record_text,
+        sequence_name="LSN",
     ),
     repair=REPAIR,
     replay=ReplayRules(
@@ -109,6 +110,7 @@ FORMAT = Format(
         effects=LazyRef("tarantool.replay.effects:TarantoolEffects"),
         patch=LazyRef("tarantool.replay.effects:apply_patch"),
         compiled=LazyRef("tarantool.replay.fast_path:TarantoolFastPath"),
+        uses_server_version=True,
         parse_state=LazyRef("tarantool.replay.replay:read_header_position"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "skipped, and missing logs are tolerated",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,19 @@ def test_requests_that_make_no_sense_are_one_line(log: Path, tmp_path: Path) -> 
         assert (done.code, done.out) == (code, b"")
         assert said in done.err and done.err.count("\n") == 1
     assert invoke("hexdump-annotate", "--all", str(log)).code == 2
+
+
+def test_the_first_log_on_the_command_line_is_a(samples: Path, tmp_path: Path) -> None:
+    """As in `diff OLD NEW`: `-` is only in OLD."""
+    old = samples / "guides/tarantool-torn/00000000000000000003.xlog"
+    new = tmp_path / "cut.xlog"
+    new.write_bytes(old.read_bytes()[:-68])
+    text = invoke("hexdump-annotate", "--diff", str(old), str(new)).text
+    assert text.startswith(f"A {old}") and re.search(r"^- 0x00000b63  torn_tail only in A", text, re.MULTILINE)
+
+
+def test_two_directories_lead_to_a_comparison_of_their_records(samples: Path) -> None:
+    folder = str(samples / "guides/mariadb")
+    done = invoke("hexdump-annotate", "--diff", folder, folder)
+    assert done.code == 2 and "diff <(binlogtool dump OLD) <(binlogtool dump NEW)" in done.err
+    assert "--diff needs two files" in invoke("hexdump-annotate", "--diff", folder).err

@@ -152,3 +152,10 @@ def test_a_wrong_key_is_told_and_is_no_damage(samples: Path, corpus: Path, tmp_p
     wrong.write_text(json.dumps(ring))
     done = invoke("verify", "--keyfile", str(wrong), str(folder / "enc-bin.000001"))
     assert done.code == 4 and "key" in done.err and "DAMAGED" not in done.text
+
+
+def test_an_unusable_key_file_is_named(log: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "empty.key"
+    keys.write_bytes(b"")
+    done = invoke("verify", "--keyfile", str(keys), str(log))
+    assert done.code == 4 and str(keys) in done.err

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
 def test_what_is_named_must_be_there(tmp_path: Path) -> None:
     assert invoke("dump", "-F", str(tmp_path / "nothing")).code == 4
     assert invoke("dump", "-F", str(tmp_path)).code == 3
-    assert invoke("dump", "-F", "-").code == 4
+    assert invoke("dump", "-F", "-").code == 2
 
 
 @pytest.mark.full
@@ -171,3 +171,8 @@ def test_a_purge_takes_nothing_away_that_was_listed(samples: Path, tmp_path: Pat
 def test_a_followed_log_can_begin_with_its_last_records(plain: Path) -> None:
     done = invoke("dump", "-F", "--tail", "2", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(plain))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [2, 3]
+
+
+def test_standard_input_is_not_followed() -> None:
+    done = invoke("dump", "-F", "-")
+    assert done.code == 2 and "standard input cannot be followed" in done.err

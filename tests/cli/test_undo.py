@@ -61,7 +61,7 @@ def test_another_file_is_told_in_one_line(torn: Path, undo: Path, apply: list[st
     short, folder = torn.parent / "short", torn.parent / "folder"
     short.write_bytes(b"x")
     folder.mkdir()
-    for path, code in ((torn, 3), (short, 3), (torn.parent / "nothing", 4), (folder, 4)):
+    for path, code in ((torn, 3), (short, 3), (torn.parent / "nothing", 4), (folder, 3)):
         done = invoke("undo", *apply, str(path))
         assert (done.code, done.out, done.err.count("\n")) == (code, b"", 1) and str(path) in done.err
     undo.write_bytes(undo.read_bytes()[:-1])
@@ -75,3 +75,20 @@ def test_the_undo_file_must_be_named() -> None:
 
 def test_the_help_shows_examples() -> None:
     assert "binlogtool undo --apply" in invoke("undo", "--help").text
+
+
+def test_of_several_undo_files_the_newest_that_is_not_undone_is_taken(torn: Path, undo: Path) -> None:
+    """Repair, undo, repair: the first undo file is still there, and its repair is undone already."""
+    assert invoke("undo", "--apply", "--yes", str(undo)).code == 0
+    second = Path(json.loads(invoke("truncate-to-durable", "-O", "json", "--apply", "-y", str(torn)).out)["undo"])
+    assert second != undo and torn.stat().st_size == 190
+    for paths in ([str(undo), str(second)], [str(second), str(undo)], [str(torn.parent)]):
+        assert f"undo   {second}: " in invoke("undo", *paths).text
+    assert invoke("undo", "--apply", "--yes", *map(str, sorted((undo, second)))).code == 0
+    assert torn.stat().st_size == 275
+
+
+def test_a_directory_without_undo_files_is_named(tmp_path: Path) -> None:
+    done = invoke("undo", str(tmp_path))
+    assert done.code == 3 and "no undo file" in done.err
+    assert invoke("undo").code == 2

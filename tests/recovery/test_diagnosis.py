@@ -366,3 +366,130 @@ def test_the_words_for_states_are_those_of_verify(samples: Path) -> None:
         verified = invoke("verify", log).text.splitlines()
         assert word in {line.split()[1] for line in verified if ".xlog" in line or "mariadb-bin.0" in line}
         assert any(line.startswith(f"{word} ") for line in invoke("diagnose", log).text.splitlines())
+
+
+# -- a way on for every kind of damage ---------------------------------------------------------------------------------
+
+
+def commands_of(log: dict[str, Any]) -> list[str]:
+    return [step["command"] for step in log["steps"] if step["command"] is not None]
+
+
+@pytest.mark.parametrize("case", ["flip_zstd_block", "torn_tail_mid_block"])
+def test_logs_without_their_snapshot_are_not_started_before_it_is_back(corpus: Path, case: str) -> None:
+    """Tarantool 2.6 creates a new, empty instance here, and reads no row."""
+    (log,) = diagnosed(corpus / "tarantool/generated/damaged" / case, code=1)["logs"]
+    whats = [step["what"] for step in log["steps"]]
+    assert "do not start the server yet: restore the snapshot" in whats[1]
+    assert log["why"].startswith("yes, as a new, empty instance") and whats.index("start the server") > 1
+
+
+MISSING = {
+    "mariadb-11.8": ("rot-bin.000005", r"1-2-30 to 1-2-36"),
+    "mysql-9.7": ("rot-bin.000004", r"[0-9a-f-]{36}:27 to [0-9a-f-]{36}:34"),
+}
+"""The log that was deleted, and its transactions, as the server's own tool lists them for the intact log."""
+
+
+@pytest.mark.parametrize("server", MISSING)
+def test_a_missing_log_is_named_with_its_transactions_and_where_to_get_it(corpus: Path, server: str) -> None:
+    folder, (name, lost) = corpus / "mysql-binlog/generated/damaged" / server / "set-missing-file", MISSING[server]
+    (log,) = diagnosed(folder, code=1)["logs"]
+    assert any(step["what"].startswith(f"copy {name} from a backup") for step in log["steps"])
+    text = invoke("diagnose", str(folder)).text
+    assert re.search(rf"^loses .*transactions {lost}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("servers", ["mariadb-11.8", "mysql-9.7"])
+def test_exchanged_logs_are_put_right_by_the_steps(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str
+) -> None:
+    root = corpus / "mysql-binlog/generated"
+    folder = shutil.copytree(root / "damaged" / servers / "set-swapped", tmp_path / "log")
+    (log,) = diagnosed(folder, code=1)["logs"]
+    moves = [command for command in commands_of(log) if command.startswith("mv ")]
+    assert len(moves) == 3 and not any("hexdump" in command for command in commands_of(log))
+    for command in moves:
+        assert pasted(command, tmp_path, monkeypatch) == 0
+    assert _logs(folder) == _logs(root / servers / "rotated-set")
+    assert diagnosed(folder, code=0)["logs"][0]["well"]
+
+
+def _logs(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if re.fullmatch(r".*bin\.\d{6}", path.name)}
+
+
+def test_the_replay_of_exchanged_logs_leads_to_their_names_and_not_to_a_repair_that_is_refused(corpus: Path) -> None:
+    folder = corpus / "mysql-binlog/generated/damaged/mariadb-11.8/set-swapped"
+    for command in ("replay-dry-run", "verify"):
+        done = invoke(command, str(folder))
+        (line,) = [text for text in done.text.splitlines() if text.startswith("next")]
+        assert line.split(maxsplit=1)[1] == f"binlogtool diagnose {folder}"
+
+
+def test_a_fault_of_the_index_is_not_looked_for_in_the_bytes_of_an_intact_log(corpus: Path) -> None:
+    folder = corpus / "mysql-binlog/generated/damaged/mariadb-11.8/set-index-stale"
+    (log,) = diagnosed(folder, code=1)["logs"]
+    assert not any("hexdump" in command for command in commands_of(log))
+    assert f"binlogtool truncate-to-durable --apply --fix-meta {folder}" in commands_of(log)
+    assert f"next: binlogtool truncate-to-durable --fix-meta {folder}\n" in invoke("verify", str(folder)).text
+
+
+@pytest.mark.parametrize("case", ["crc-two-damages.bin", "crc-xid-removed.bin"])
+def test_what_no_cut_repairs_is_written_as_sql(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    log = Path(shutil.copy(corpus / "mysql-binlog/generated/damaged/mariadb-11.8" / case, tmp_path))
+    (one,) = diagnosed(log, code=1)["logs"]
+    (command,) = [text for text in commands_of(one) if " convert " in text]
+    assert "--on-damage skip" in command
+    assert pasted(command, tmp_path, monkeypatch) in (0, 1)
+    assert "orders2_all" in (tmp_path / f"{case}.sql").read_text("utf-8", "replace")
+
+
+def test_no_command_is_listed_twice(corpus: Path) -> None:
+    (log,) = diagnosed(corpus / "tarantool/generated/damaged/snap_torn", code=1)["logs"]
+    commands = commands_of(log)
+    assert len(set(commands)) == len(commands)
+    assert any(step["what"].startswith("restore 00000000000000000000.snap") for step in log["steps"])
+
+
+def test_an_undetermined_start_says_why_and_a_warning_is_shown(corpus: Path) -> None:
+    root = corpus / "tarantool/generated"
+    torn = invoke("diagnose", str(root / "damaged_vinyl/vylog_torn"))
+    assert torn.code == 0 and "starts cannot be determined from this log: no snapshot" in torn.text
+    left = invoke("diagnose", str(root / "damaged/inprogress_left"))
+    assert left.code == 0 and re.search(r"^warning   .*\.inprogress .*did not finish", left.text, re.MULTILINE)
+
+
+def test_after_a_salvage_the_expected_findings_are_named(samples: Path) -> None:
+    (log,) = diagnosed(samples / "guides/tarantool-flipped", code=1)["logs"]
+    (step,) = [one for one in log["steps"] if " replay-dry-run " in (one["command"] or "")]
+    assert "expected for LSN 23, with status 1" in step["what"]
+
+
+def test_a_removed_empty_log_and_a_rewritten_index_are_named(corpus: Path, tmp_path: Path) -> None:
+    rotated = corpus / "mysql-binlog/generated/mysql-9.7/rotated-set"
+    folder = shutil.copytree(rotated, tmp_path / "log")
+    (index,) = folder.glob("*.index")
+    names = index.read_text().split()
+    newest = Path(names[-1]).name
+    number = int(newest.rpartition(".")[2]) + 1
+    empty = f"{newest.rpartition('.')[0]}.{number:06}"
+    (folder / empty).write_bytes(b"")
+    index.write_text("".join(f"{name}\n" for name in [*names, str(Path(names[-1]).with_name(empty))]))
+    text = invoke("diagnose", str(folder)).text
+    assert f"{index.name} is corrected, {empty} is removed" in text
+
+
+def test_nothing_of_an_encrypted_log_is_called_provable_without_its_key(corpus: Path) -> None:
+    (log,) = _encrypted(corpus)
+    text = invoke("diagnose", str(log)).text
+    assert "keep      cannot be determined without the key" in text and "provable record" not in text
+
+
+def test_a_server_version_that_decides_nothing_is_refused(samples: Path) -> None:
+    for command in ("diagnose", "replay-dry-run"):
+        done = invoke(command, "--server-version", "3.9", str(samples / "guides/mariadb"))
+        assert done.code == 2 and "--server-version does not apply to mysql-binlog" in done.err
+        assert invoke(command, "--server-version", "3.9", str(samples / "guides/tarantool-torn")).code == 0

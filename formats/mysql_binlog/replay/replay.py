@@ -25,6 +25,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, parse_executed
 from binlogtool.formats.mysql_binlog.companion_files import INFO_NAME
+from binlogtool.formats.mysql_binlog.innodb_position import InnodbComparison, compare_with_innodb
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     CrashRecovery,
     RecoveryExtent,
@@ -211,9 +212,28 @@ class BinlogReplayer:
         rulings += self._applier.finish(self._next_number)
         findings = [*self._iter_losses(open_at), *(() if self._skips_newest else self._recovery.iter_findings())]
         findings += () if self._startup is None else self._startup.findings
+        comparison = self._compare_with_innodb()
+        lost = None if comparison is None else comparison.make_finding()
+        if comparison is not None and lost is not None:
+            findings.append((comparison.position.log.name, lost))
         return rulings, ReplayOutcome(
-            self._predict_start(), self._replay_stop, self._last_applied(), tuple(findings), self._make_details()
+            self._predict_start(),
+            self._replay_stop,
+            self._last_applied(),
+            tuple(findings),
+            self._make_details() | ({} if comparison is None else {"storage_engine": comparison.as_details()}),
         )
+
+    def _compare_with_innodb(self) -> InnodbComparison | None:
+        """Compare the end of the logs with InnoDB's last commit; None while the logs still grow."""
+        read_sibling, logs = self._situation.read_sibling, self._logs
+        if read_sibling is None or not self._situation.is_directory or not logs or logs[-1].is_relay:
+            return None
+        newest = logs[-1].file
+        read_newest = read_sibling(get_base_name(newest.name))
+        if read_newest is None or read_newest(newest.size, 1):
+            return None
+        return compare_with_innodb([log.file for log in logs], read_sibling)
 
     @property
     def _skips_newest(self) -> bool:

@@ -751,6 +751,9 @@ class TarantoolReplayer:
             details["not_checked"] = not_checked
         if stop is None and (doubts or not_checked):
             details["startup"] = {"not_checked": doubts or [f"not checked: {_format_unchecked(not_checked)}"]}
+        is_undecided = starts is None and stop is None and self._situation.is_directory and not self._can_decide()
+        if is_undecided and "startup" not in details:
+            details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.get_name, self._catalog.vinyl))
         verdict = None if startup.vylog is None else startup.vylog.file.verdict
@@ -815,7 +818,10 @@ class TarantoolReplayer:
                 "no snapshot in this directory: the server creates a new, empty instance, and reads none of these rows"
             )
             for file in logs:
-                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records)
+                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=_RESTORED)
+
+
+_RESTORED = "the snapshot (.snap) that these files continue"
 
 
 def _classify_fault(fault: str, body: Any) -> str:
