@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
+from binlogtool.core.progress import strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
@@ -169,6 +170,11 @@ class StreamSource(Source):
             raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
 
     @property
+    def is_unpacked(self) -> bool:
+        """True if the stream is unpacked while it is read."""
+        return isinstance(self._stream, CompressedStream)
+
+    @property
     def _failure(self) -> str | None:
         return self._stream.failure if isinstance(self._stream, CompressedStream) else None
 
@@ -185,6 +191,11 @@ class StreamSource(Source):
         for stream in (self._stream, self._underlying):
             if stream is not None and stream is not sys.stdin.buffer:
                 stream.close()
+
+
+def is_unpacked(source: Source) -> bool:
+    """Return True if the source unpacks a compressed file while it is read."""
+    return isinstance(source, StreamSource) and source.is_unpacked
 
 
 class TruncatedSource(Source):
@@ -658,7 +669,7 @@ def open_file(
         if preceding is None and hints.earlier is not None:
             state = msgspec.json.decode(hints.earlier)
             preceding = PrecedingFiles(state["name"], partial(state.get, "carried"))
-        head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
+        head = FileHead(data, _get_log_name(path, source), size, shared, peek, hints, read_sibling, redo, preceding)
         detected = format_ or detect_source_format(source, head)
         if not data:
             _require_unpacked(source)
@@ -673,6 +684,12 @@ def open_file(
     except BaseException:
         source.close()
         raise
+
+
+def _get_log_name(path: str, source: Source) -> str:
+    """Return the base name that the log has unpacked: formats read the number of a file from its name."""
+    name = base_name(path)
+    return strip_compressed_suffix(name) if is_unpacked(source) else name
 
 
 def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:

@@ -27,12 +27,19 @@ READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2", ".lz4")
 COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".lzma", ".Z", ".zip", ".7z")
 
 
+def strip_compressed_suffix(name: str) -> str:
+    """Return the name of a compressed file without the suffix of its compression; other names unchanged."""
+    suffix = next((one for one in COMPRESSED_SUFFIXES if name.endswith(one)), "")
+    return name.removesuffix(suffix)
+
+
 def is_compressed_log(skipped: SkippedFile) -> bool:
     """Return True for a compressed file with the name of a log file: then a part of the log is not read."""
-    end = next((one for one in COMPRESSED_SUFFIXES if skipped.name.endswith(one)), None)
-    if skipped.kind != COMPRESSED or end is None:
+    name = os.path.basename(skipped.name)
+    log_name = strip_compressed_suffix(name)
+    if skipped.kind != COMPRESSED or log_name == name:
         return False
-    return next(formats.find_by_file_name(os.path.basename(skipped.name)[: -len(end)]), None) is not None
+    return next(formats.find_by_file_name(log_name), None) is not None
 
 
 # --- Progress listener ---

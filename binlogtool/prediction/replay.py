@@ -18,10 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
+from binlogtool.core import progress
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
-from binlogtool.core.record_selection import FileFinding, RecordBlock, is_sequence_position
+from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
 from binlogtool.core.resolve_paths import LogGroup, resolve_logs
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
@@ -545,6 +546,9 @@ class _LogReplay:
                 if len(part) == 0 or self._is_over(name, end) or self._skips_records(part):
                     break
                 self._feed_block(name, part)
+            if is_gtid_position(self._options.until) and not self._clock.is_over:
+                for text in log.find_unmatched(selection, self._records_fed).missing:
+                    progress.report_note(f"{self._group.path}: {text.replace('--stop-position', '--until')}")
         finally:
             log.close()
 
@@ -583,7 +587,9 @@ class _LogReplay:
         if name in self._records_reached or (end is None and self._options.until is None):
             return False
         position = self._file_positions[name]
-        return (end is not None and self._file_positions.get(end.file, position) < position) or self._is_cut(position)
+        if end is not None and self._file_positions.get(end.file, position) < position:
+            return True
+        return not is_gtid_position(self._options.until) and self._is_cut(position)  # records without GTID are left out
 
     @cached_property
     def _file_positions(self) -> dict[str, int]:
