@@ -13,6 +13,16 @@ from binlogtool import formats
 # --- Files of a directory that belong to none of its logs ---
 
 FILE, LINK, COMPRESSED, UNREADABLE = "file", "symbolic link", "compressed file", "unreadable file"
+DESTROYED_LOG = "file named like a log"
+"""Kind of a file that only its name shows to be a log: it has neither header nor record."""
+UNFINISHED_COPY = "unfinished copy of a log"
+LINK_TO_LOG, UNREADABLE_LOG = "symbolic link named like a log", "unreadable file named like a log"
+UNREAD_LOGS = {
+    DESTROYED_LOG: (3, "named like a log file, but it has neither header nor record"),
+    LINK_TO_LOG: (4, "not checked: symbolic links are not followed; name its target, or the link itself"),
+    UNREADABLE_LOG: (4, "not checked: the file cannot be read"),
+}
+"""Kind of a skipped file that is, or was, part of a log -> exit status, and why it was not read."""
 
 
 class SkippedFile(NamedTuple):
@@ -40,6 +50,17 @@ def is_compressed_log(skipped: SkippedFile) -> bool:
     if skipped.kind != COMPRESSED or log_name == name:
         return False
     return next(formats.find_by_file_name(log_name), None) is not None
+
+
+_UNFINISHED_SUFFIXES = (".part", ".partial", ".filepart", ".tmp")
+"""Name suffixes that copying programs give to a file until it is complete."""
+
+
+def is_unfinished_copy(name: str) -> bool:
+    """Return True for the name of a log, compressed or not, that a copying program has not completed."""
+    base = os.path.basename(name)
+    copied = next((base.removesuffix(end) for end in _UNFINISHED_SUFFIXES if base.endswith(end)), None)
+    return copied is not None and next(formats.find_by_file_name(strip_compressed_suffix(copied)), None) is not None
 
 
 # --- Progress listener ---

@@ -728,6 +728,8 @@ class LogFileRules(msgspec.Struct, frozen=True):
         sort_names: names -> names in the log's own order.
         log_directory: path of a member -> directory of its log ("" = the top); None = the directory of the file.
         name_stem: base name -> the part that is common to all files of one server; None = not a name of a log file.
+        log_patterns: those of `patterns` that other software hardly uses: a file with such a name that holds neither
+            header nor record was a log.
         temporary_patterns: patterns of files that a running server creates and removes again.
         mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
             they are ignored when files with the same name are distinguished.
@@ -737,6 +739,7 @@ class LogFileRules(msgspec.Struct, frozen=True):
     sort_names: Callable[[Sequence[str]], list[str]] | None = None
     log_directory: Callable[[str], str] | None = None
     name_stem: Callable[[str], str | None] = lambda _name: ""
+    log_patterns: tuple[str, ...] = ()
     temporary_patterns: tuple[str, ...] = ()
     mutable_header: tuple[int, int] = (0, 0)
 

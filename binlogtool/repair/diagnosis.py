@@ -36,6 +36,7 @@ from binlogtool.verification.verify import (
 from binlogtool.verification.verify_report import (
     PathFailure,
     Report,
+    SkippedFiles,
     merge_reports,
     report_failure,
     report_skipped_files,
@@ -219,7 +220,9 @@ def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
     while pending:
         top = pending.pop()
         try:
-            yield from _drop_nested({group.path for group in resolve_path(top, format).groups})
+            resolved = resolve_path(top, format)
+            yield from _drop_nested({group.path for group in resolved.groups})
+            yield from SkippedFiles(top, tuple(resolved.skipped)).destroyed_logs
         except UnknownFormatError:
             pass
         except UsageError:

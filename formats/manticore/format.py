@@ -142,6 +142,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=get_log_stem,
+        log_patterns=("binlog.meta", "binlog.[0-9]*"),
         sort_names=sort_names,
         temporary_patterns=("binlog.meta.new",),
     ),

@@ -27,6 +27,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=log_stem,
+        log_patterns=FILE_PATTERNS,
         sort_names=sort_file_names,
     ),
     reading=ReadRules(
