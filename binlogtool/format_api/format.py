@@ -768,6 +768,7 @@ class ReadRules(msgspec.Struct, frozen=True):
         compact_layout: layout -> the part of it that set validation and replay need after the file was read; it is kept
             for each file of a directory. None = all of it.
         find_header_bit_flips: head of a damaged file -> the flipped bits that provably explain it.
+        reads_siblings: files are read at any offset, together with other files of their directory.
     """
 
     detect: Callable[[FileHead], FormatMatch]
@@ -783,6 +784,7 @@ class ReadRules(msgspec.Struct, frozen=True):
     clone_context: Callable[[Any], Any] | None = None
     compact_layout: Callable[[LogFileLayout], LogFileLayout] | None = None
     find_header_bit_flips: HeaderFlipFinder | None = None
+    reads_siblings: bool = False
     compiled_layouts: Callable[[], Iterable[LogFileLayout]] | None = None
 
 

@@ -8,7 +8,7 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -24,7 +24,8 @@ from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
 from binlogtool.core.resolve_paths import LogGroup, resolve_logs
-from binlogtool.errors import LimitError, UsageError
+from binlogtool.core.unpack_members import unpack_members
+from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Format
 from binlogtool.format_api.layout import Kernel
@@ -60,7 +61,13 @@ from binlogtool.prediction.replay_options import (
 )
 from binlogtool.prediction.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
-from binlogtool.verification.verify import LogExamination, LogVerifyOptions, examine_log
+from binlogtool.verification.verify import (
+    LogExamination,
+    LogVerifyOptions,
+    examine_log,
+    group_named_files,
+    resolve_with_compressed,
+)
 
 # --- Results of `replay-dry-run` (JSON shape binlogtool/replay/1) ---
 
@@ -401,11 +408,46 @@ def replay_paths(
     on_decision: OnDecision | None = None,
 ) -> list[ReplayResult]:
     """Predict the replay of each log below the paths, with the parameters of `binlogtool.replay`."""
-    logs = [group for path in paths for group in find_logs_to_replay(os.fspath(path), format)]
+    logs = list(_resolve_paths([os.fspath(path) for path in paths], format))
+    plain_logs = [replace(group, compressed={}) for group in logs]
     return [
-        replay_log(group, replace(options, until=until), on_decision)
-        for group, until in zip(logs, find_end_positions(options.until, logs), strict=True)
+        _replay_unpacked(group, replace(options, until=until), on_decision)
+        for group, until in zip(logs, find_end_positions(options.until, plain_logs), strict=True)
     ]
+
+
+def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
+    """Yield the logs that the paths name, with their compressed files; several files of one log are one log."""
+    for unit in group_named_files(paths, format):
+        if isinstance(unit, LogGroup):
+            yield unit
+            continue
+        _require_rereadable(unit)
+        resolved = resolve_with_compressed(unit, format)
+        progress.report_skipped_files(unit, resolved.skipped)
+        yield from resolved.groups
+
+
+def _replay_unpacked(group: LogGroup, options: ReplayOptions, on_decision: OnDecision | None) -> ReplayResult:
+    """Replay one log; read its compressed files from a temporary directory.
+
+    Raises:
+        InputOutputError: a compressed file is cut or damaged.
+    """
+    with unpack_members(group) as unpacked:
+        if unpacked.damaged:
+            name, failure = next(iter(unpacked.damaged.items()))
+            raise InputOutputError(f"{group.member_path(name)}: {failure}")
+        restore = unpacked.restore_path
+        restored_decision = on_decision and (lambda one: on_decision(one._replace(file=restore(one.file))))
+        result = replay_log(unpacked.group, options, restored_decision)
+    return replace(
+        result,
+        path=restore(result.path),
+        stop=None if result.stop is None else result.stop._replace(file=restore(result.stop.file)),
+        read=tuple(map(restore, result.read)),
+        findings=tuple((restore(path), found) for path, found in result.findings),
+    )
 
 
 def replay_log(
@@ -430,9 +472,13 @@ def find_logs_to_replay(path: str, format: str) -> list[LogGroup]:
     Raises:
         UsageError, UnknownFormatError, InputOutputError.
     """
+    _require_rereadable(path)
+    return resolve_logs(path, format)
+
+
+def _require_rereadable(path: str) -> None:
     if path == "-":
         raise UsageError("replay-dry-run needs files, not standard input: the whole log is verified first")
-    return resolve_logs(path, format)
 
 
 class _LogReplay:

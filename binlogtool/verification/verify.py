@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import (
     BytesSource,
     LogFile,
@@ -28,7 +29,13 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.progress import COMPRESSED, READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
+from binlogtool.core.progress import (
+    COMPRESSED,
+    READABLE_COMPRESSED_SUFFIXES,
+    SkippedFile,
+    is_compressed_log,
+    strip_compressed_suffix,
+)
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
@@ -39,6 +46,7 @@ from binlogtool.core.resolve_paths import (
     resolve_path,
 )
 from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.core.unpack_members import UnpackedLog, unpack_members
 from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
@@ -356,6 +364,41 @@ def examine_log(
         open_member: Function that opens a file of the log.
         verified: Name -> file that was already verified and is not read again.
     """
+    if not _needs_unpacking(group):
+        return _examine_members(group, options, open_member, verified)
+    with unpack_members(group) as unpacked:
+        examination = _examine_members(unpacked.group, options, open_member, verified)
+    failures = (replace(one, path=unpacked.restore_path(one.path)) for one in examination.failures)
+    return replace(
+        examination,
+        files=tuple(_restore_path(one, unpacked) for one in examination.files),
+        failures=tuple(failures),
+        standalone=[_restore_path(one, unpacked) for one in examination.standalone],
+    )
+
+
+def _needs_unpacking(group: LogGroup) -> bool:
+    """Return True if a log has compressed files, and is read at any offset of any file."""
+    if group.is_set:
+        return bool(group.compressed) and group.format is not None and group.format.reading.reads_siblings
+    if is_url(group.path) or find_file_method(group.path) is None:
+        return False
+    name = next(formats.find_by_file_name(strip_compressed_suffix(os.path.basename(group.path))), None)
+    return name is not None and formats.load_format(name).reading.reads_siblings
+
+
+def _restore_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
+    """Return the member with the path of its compressed file in place of that of its unpacked file."""
+    report = replace(one.report, path=unpacked.restore_path(one.report.path))
+    return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))
+
+
+def _examine_members(
+    group: LogGroup,
+    options: LogVerifyOptions,
+    open_member: Callable[..., LogFile],
+    verified: Mapping[str, VerifiedMember],
+) -> LogExamination:
     failures: list[PathFailure] = []
     members = list(_verify_members(group, options, failures, open_member, verified))
     if options.live and group.is_set:
@@ -740,7 +783,7 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
         UsageError.
     """
     try:
-        resolved = _resolve_with_compressed(path, format)
+        resolved = resolve_with_compressed(path, format)
     except UsageError:
         raise
     except BinlogtoolError as error:
@@ -757,7 +800,7 @@ def _is_readable_compressed(file: SkippedFile) -> bool:
     return is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
 
 
-def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
+def resolve_with_compressed(path: str, format: str) -> ResolvedPath:
     """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
         resolved = resolve_path(path, format)
@@ -839,7 +882,7 @@ def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyO
     """Verify one of the logs at a path to which a server may be writing."""
 
     def relist() -> LogGroup | None:
-        groups = _resolve_with_compressed(path, format).groups
+        groups = resolve_with_compressed(path, format).groups
         return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
     return verify_until_stable(group, relist, options)

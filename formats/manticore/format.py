@@ -150,6 +150,7 @@ FORMAT = Format(
         detect=detect,
         layout=read_layout,
         find_header_bit_flips=LazyRef("manticore.explain_damage:find_header_bit_flips"),
+        reads_siblings=True,
         schemas={
             "meta": schema.META,
             "header": schema.LOG_HEADER,

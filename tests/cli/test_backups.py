@@ -1,0 +1,194 @@
+"""Backups as a nightly job sees them: several servers, compressed files, files that are missing, cut or no logs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.cli.invoke import ROOT, Result, invoke
+
+CORPUS = ROOT / "tests" / "corpus"
+MARIADB = CORPUS / "guides" / "mariadb"
+TARANTOOL = CORPUS / "tarantool" / "chain"
+SPHINX = CORPUS / "manticore" / "v7-rotation"
+NIGHTLY = ("verify", "--expect-closed", "--fail-on", "warning")
+
+
+def compress(*paths: Path, suffix: str = ".gz") -> None:
+    for path in paths:
+        data = path.read_bytes()
+        packed = gzip.compress(data) if suffix == ".gz" else zstandard.ZstdCompressor().compress(data)
+        Path(f"{path}{suffix}").write_bytes(packed)
+        path.unlink()
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+def state_of(done: Result) -> tuple[list[str], list[str]]:
+    """The decisions and the digests that a replay prints."""
+    lines = done.text.splitlines()
+    return tuple([line for line in lines if line.startswith(word)] for word in ("decisions", "digest"))  # type: ignore[return-value]
+
+
+# --- A server whose logs are destroyed, beside one whose logs are intact ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("mysql-bin.000001", bytes(1721)),
+        ("00000000000000000003.xlog", bytes(3000)),
+        ("binlog.001", b""),
+        ("binlog-000000.ibb", bytes(range(255, 127, -1)) * 40),
+        ("data-0.0.binlog", b"\xa5\x00\xff" * 700),
+    ],
+)
+def test_a_server_without_an_intact_log_fails_the_check_of_its_parent(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    copy(MARIADB, tmp_path / "db1")
+    (tmp_path / "db2").mkdir()
+    lost = tmp_path / "db2" / name
+    lost.write_bytes(content)
+    reports = [tmp_path / f"report.{kind}" for kind in ("junit", "sarif", "gitlab", "markdown", "html", "json")]
+    words = [f"--report={one.suffix[1:]}={one}" for one in reports]
+    done = invoke(*NIGHTLY, "-q", *words, str(tmp_path / "db1"), str(tmp_path))
+    assert done.code == 3 and f"{lost}: named like a log file" in done.err
+    assert [one.name for one in reports if name not in one.read_text()] == []
+    assert invoke("diagnose", str(tmp_path)).code == 3
+    assert invoke("dump", str(tmp_path)).code == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("app.log.202601", b"2026-01-03 all is well \xc3\xa4\n" * 200),
+        ("core.123456", b"\x7fELF\x02\x01\x01" + bytes(3000)),
+        ("backup.000001", b"PK\x03\x04\xff" + bytes(400)),
+        ("error.log", b""),
+        ("notes.snap", b"exports[`renders 1`] = `ok`;\n"),
+    ],
+)
+def test_what_is_no_log_by_its_content_is_no_alarm(tmp_path: Path, name: str, content: bytes) -> None:
+    copy(MARIADB, tmp_path / "db1")
+    (tmp_path / "db2").mkdir()
+    (tmp_path / "db2" / name).write_bytes(content)
+    assert invoke(*NIGHTLY, str(tmp_path)).code == 0
+
+
+def test_links_named_like_logs_are_reported_unless_their_target_is_checked(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "newest.000009").symlink_to("mariadb-bin.000002")
+    assert invoke(*NIGHTLY, "-q", str(logs)).code == 0
+    (logs / "rot-bin.000007").symlink_to("nowhere")
+    done = invoke(*NIGHTLY, "-q", str(logs))
+    assert done.code == 4 and f"{logs}/rot-bin.000007: not checked: symbolic links are not followed" in done.err
+
+
+# --- Compressed files ---
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_missing_file_is_found_between_compressed_ones(tmp_path: Path, suffix: str) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    compress(*logs.glob("*.xlog"), suffix=suffix)
+    assert invoke(*NIGHTLY, str(logs)).code == 0
+    (logs / f"00000000000000000227.xlog{suffix}").unlink()
+    done = invoke(*NIGHTLY, str(logs))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+@pytest.mark.parametrize("number", ["000", "111", "227", "334", "436"])
+def test_a_log_is_intact_with_any_one_file_compressed(tmp_path: Path, number: str) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    compress(logs / f"{number:0>20}.xlog")
+    done = invoke(*NIGHTLY, str(logs))
+    assert (done.code, "missing-member" in done.text) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (TARANTOOL, ("00000000000000000111.xlog", "00000000000000000334.xlog")),
+        (SPHINX, ("binlog.001", "binlog.003")),
+    ],
+)
+def test_a_gap_between_named_files_is_found(tmp_path: Path, source: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        shutil.copyfile(source / name, tmp_path / name)
+    done = invoke(*NIGHTLY, *(str(tmp_path / name) for name in names))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+@pytest.mark.parametrize("source", [MARIADB, TARANTOOL, SPHINX], ids=["mariadb", "tarantool", "sphinx"])
+def test_a_compressed_log_is_replayed_like_the_log(tmp_path: Path, source: Path) -> None:
+    logs = copy(source, tmp_path / "logs")
+    expected = invoke("replay-dry-run", str(source))
+    compress(*(one for one in logs.iterdir() if one.suffix not in (".index", ".state", ".meta")))
+    done = invoke("replay-dry-run", str(logs))
+    assert (done.code, state_of(done)) == (expected.code, state_of(expected))
+    assert invoke("replay-dry-run", "--compare", str(source), str(logs)).code == 0
+    assert invoke("verify", "--expect-closed", str(logs)).code == 0
+
+
+def test_different_compressed_files_are_not_equal(tmp_path: Path) -> None:
+    for name in ("00000000000000000111.xlog", "00000000000000000227.xlog"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((TARANTOOL / name).read_bytes()))
+    first, second = sorted(tmp_path.glob("*.gz"))
+    done = invoke("replay-dry-run", "--compare", str(first), str(second))
+    assert done.code == 1 and "ignored-file" not in done.text and str(second) in done.text
+
+
+def test_a_cut_compressed_file_is_not_replayed(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    compress(logs / "mariadb-bin.000002")
+    os.truncate(logs / "mariadb-bin.000002.gz", 400)
+    done = invoke("replay-dry-run", str(logs))
+    assert done.code == 4 and "mariadb-bin.000002.gz: the gzip data is cut at byte 400" in done.err
+
+
+def test_files_of_one_log_that_are_named_are_replayed_as_one_log() -> None:
+    directory = invoke("replay-dry-run", str(TARANTOOL))
+    named = invoke("replay-dry-run", *map(str, sorted(TARANTOOL.iterdir())))
+    assert (named.code, state_of(named)) == (directory.code, state_of(directory))
+
+
+def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000003.gz.part").write_bytes(b"\x1f\x8b")
+    (logs / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
+    assert "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke(
+        "verify", str(logs)
+    ).text
+
+
+# --- The end of a replay by GTID, in a directory ---
+
+
+@pytest.mark.parametrize(
+    ("gtid", "position"),
+    [
+        ("0-1-5", ("mariadb-bin.000001", 1572)),
+        ("0-1-6", ("mariadb-bin.000002", 837)),
+        ("0-1-7", ("mariadb-bin.000002", 1203)),
+        ("0-1-8", ("mariadb-bin.000002", 1698)),
+    ],
+)
+def test_a_replay_until_a_gtid_reaches_it(gtid: str, position: tuple[str, int]) -> None:
+    done = invoke("replay-dry-run", "-O", "json", "--until", f"gtid:{gtid}", str(MARIADB))
+    value = json.loads(done.out)
+    assert value["position"] == {"file": position[0], "offset": position[1], "gtid": gtid}
+
+
+def test_a_replay_until_an_unknown_gtid_says_so() -> None:
+    done = invoke("replay-dry-run", "--until", "gtid:0-1-99", str(MARIADB))
+    assert "--until gtid:0-1-99: the log ends without it; it has 0-1-1 to 0-1-8" in done.err
