@@ -247,7 +247,9 @@ command = Command(
             is_common=True,
             type=PATH,
             metavar="FILE",
-            help="Skip logs that FILE records as verified and unchanged; results are appended to FILE.",
+            help="Skip paths that FILE records as verified and unchanged (size, times and inode of every file; named "
+            "files of one directory count as one path). Results are appended to FILE. Damage that changes none of "
+            "these is not found: use a new FILE each week.",
         ),
         option(
             ["--max-duration"],
@@ -281,7 +283,7 @@ command = Command(
     ],
     help="""Check logs: framing, checksums, content, and how the files of a log fit.
 
-    Only reads. Files of one log that are named together are checked as a set, except with --state or --master.
+    Only reads. Files of one log that are named together are checked as a set, except with --master.
     Compressed files are read (.gz, .zst, .xz, .bz2; .lz4 with the Python package lz4). Every byte is accounted for. -q
     prints only files with findings. The last line names the command to use next.
     """,

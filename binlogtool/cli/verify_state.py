@@ -41,7 +41,7 @@ RESULT_NEUTRAL_OPTIONS = frozenset(
 """Options of verify that do not affect a stored result: those about output, and about how the work is divided. The
 depth is compared separately; a result that a time limit ended is never stored."""
 SECRET_OPTIONS = frozenset({"keyfile_secret"})
-"""Options that name a secret file: only its size, time and inode are part of the fingerprint."""
+"""Options that name a secret file: only its size, times and inode are part of the fingerprint."""
 
 
 class _FilePrefix(msgspec.Struct, frozen=True):
@@ -124,8 +124,8 @@ class VerifyState:
         Raises:
             UsageError: the stored result is not a report.
         """
-        key = _path_key(call.path)
-        entry, stamp = self._entries.get(key), _stamp_files(call.path)
+        key = _make_key(call)
+        entry, stamp = self._entries.get(key), _stamp_call(call)
         self._stamps[key] = stamp
         if entry is None or stamp is None or entry.stamp != stamp:
             return None
@@ -139,7 +139,7 @@ class VerifyState:
 
     def add_result(self, call: VerifyJob, report: Report) -> Report:
         """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
-        entry = self._entries.get(_path_key(call.path))
+        entry = self._entries.get(_make_key(call))
         old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
         changed = [_check_prefix(f, old_prefixes.get(f.path)) for f in report.files]
         result = replace(report, files=tuple(changed))
@@ -151,10 +151,10 @@ class VerifyState:
         prefixes = [_build_prefix(file) for file in report.files]
         entry = _StateLine(
             "binlogtool/state/1",
-            _path_key(call.path),
+            _make_key(call),
             call.depth,  # type: ignore[arg-type]
             self._options,
-            self._stamps.get(_path_key(call.path)),
+            self._stamps.get(_make_key(call)),
             prefixes,
             report_to_dict(report),
         )
@@ -230,12 +230,23 @@ def _check_report(report: Report) -> Report:
     return report
 
 
-def _path_key(path: str) -> str:
-    return str(Path(path).absolute())
+def _make_key(call: VerifyJob) -> str:
+    """Return the key of a call: its path; for several files of a directory, a name that no file can have."""
+    path = Path(call.path).absolute()
+    return f"{path.parent}{os.sep}*{os.sep}" if call.more_paths else str(path)
+
+
+def _stamp_call(call: VerifyJob) -> dict[str, list[int]] | None:
+    """Return the stamps of the files of a call, by name."""
+    stamps = [_stamp_files(path) for path in call.paths]
+    known = [one for one in stamps if one is not None]
+    return {name: numbers for one in known for name, numbers in one.items()} if len(known) == len(stamps) else None
 
 
 def _stamp_files(path: str) -> dict[str, list[int]] | None:
-    """Return size, modification time and inode of the file, or of every file in and below the directory."""
+    """Return size, modification time, inode and its change time of the file, or of every file in and below the
+    directory.
+    """
     root = Path(path)
     try:
         if not root.is_dir():
@@ -254,7 +265,7 @@ def _stamp_files(path: str) -> dict[str, list[int]] | None:
 
 
 def _stat_numbers(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
+    return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
 
 
 def _file_stamp(path: str) -> list[int] | None:

@@ -109,6 +109,8 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:
             raise UsageError(f"unknown depth {self.depth!r}; one of {', '.join(DEPTHS)}")
+        if self.live and self.expect_closed:
+            raise UsageError("--live is for logs in use, --expect-closed for logs that are not: use one of them")
 
 
 _DEFAULT_OPTIONS = LogVerifyOptions()
@@ -502,10 +504,8 @@ def _validate_set(
     rules = group.format.validation.validate_set
     unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_between(group))]
     set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
-    if group.unnamed:  # a file that is not found may be one of these; a gap in the numbers is one in any case
-        set_findings = [
-            one for one in set_findings if one.finding.id != "missing-member" or one.finding.facts.get("between")
-        ]
+    if group.unnamed:  # a file that is not found may be one of these
+        set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
     for one in set_findings:
         by_file.setdefault(one.file, []).append(one)
@@ -519,6 +519,16 @@ def _validate_set(
         *_make_unnamed_note(group),
     )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _is_missing(group: LogGroup, found: SetFinding) -> bool:
+    """Return True if the file that a finding is about does not exist under another path than those that were named."""
+    if found.finding.facts.get("between"):
+        return True
+    is_about_member = found.file in group.names
+    return not is_about_member and not os.path.lexists(
+        os.path.join(group.path, _find_stored_name(group.path, found.file))
+    )
 
 
 def _list_between(group: LogGroup) -> list[str]:

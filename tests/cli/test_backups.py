@@ -115,6 +115,15 @@ def test_a_log_is_intact_with_any_one_file_compressed(tmp_path: Path, number: st
     assert (done.code, "missing-member" in done.text) == (0, False)
 
 
+def test_a_gap_between_named_files_is_found_beside_files_that_are_not_named(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = (*NIGHTLY, str(logs / "00000000000000000111.xlog"), str(logs / "00000000000000000334.xlog"))
+    assert "member-not-named" in invoke(*words).text and invoke(*words).code == 0
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke(*words)
+    assert done.code == 1 and "missing-member" in done.text
+
+
 @pytest.mark.parametrize(
     ("source", "names"),
     [
@@ -166,9 +175,9 @@ def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
     logs = copy(MARIADB, tmp_path / "logs")
     (logs / "mariadb-bin.000003.gz.part").write_bytes(b"\x1f\x8b")
     (logs / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
-    assert "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke(
-        "verify", str(logs)
-    ).text
+    assert (
+        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke("verify", str(logs)).text
+    )
 
 
 # --- The end of a replay by GTID, in a directory ---
@@ -184,6 +193,7 @@ def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
     ],
 )
 def test_a_replay_until_a_gtid_reaches_it(gtid: str, position: tuple[str, int]) -> None:
+    """The offsets are the ends of the XID events, as `mariadb-binlog` prints them (end_log_pos)."""
     done = invoke("replay-dry-run", "-O", "json", "--until", f"gtid:{gtid}", str(MARIADB))
     value = json.loads(done.out)
     assert value["position"] == {"file": position[0], "offset": position[1], "gtid": gtid}
@@ -192,3 +202,34 @@ def test_a_replay_until_a_gtid_reaches_it(gtid: str, position: tuple[str, int]) 
 def test_a_replay_until_an_unknown_gtid_says_so() -> None:
     done = invoke("replay-dry-run", "--until", "gtid:0-1-99", str(MARIADB))
     assert "--until gtid:0-1-99: the log ends without it; it has 0-1-1 to 0-1-8" in done.err
+
+
+# --- The state file of a nightly job ---
+
+
+def test_damage_that_keeps_size_and_time_is_seen_with_a_state_file(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    words = (*NIGHTLY, "--state", str(tmp_path / "state"), str(logs))
+    assert (invoke(*words).code, invoke(*words).code) == (0, 0)
+    damaged = logs / "mariadb-bin.000001"
+    status = damaged.stat()
+    with damaged.open("r+b") as file:
+        file.seek(1200)
+        file.write(b"\xee")
+    os.utime(damaged, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert invoke(*words).code == 1
+
+
+def test_named_files_are_checked_as_a_set_with_a_state_file(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = (*NIGHTLY, "--state", str(tmp_path / "state"))
+    assert invoke(*words, *map(str, sorted(logs.glob("*.xlog")))).code == 0
+    again = invoke(*words, *map(str, sorted(logs.glob("*.xlog"))))
+    assert again.code == 0 and "--state: 5 of 5 paths not read" in again.err
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke(*words, *map(str, sorted(logs.glob("*.xlog"))))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+def test_a_log_is_either_in_use_or_closed() -> None:
+    assert invoke("verify", "--live", "--expect-closed", str(CORPUS / "guides" / "tarantool-torn")).code == 2
