@@ -12,6 +12,7 @@ from binlogtool import __version__
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
+    AGE,
     DURATION,
     PATH,
     HintOptions,
@@ -266,9 +267,10 @@ command = Command(
         ),
         option(
             ["--max-age"],
-            type=DURATION,
+            type=AGE,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped.",
+            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped. Logs without "
+            "times get a note instead.",
         ),
         option(
             ["--live"],

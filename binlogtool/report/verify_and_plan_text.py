@@ -339,11 +339,11 @@ def describe_state(file: FileReport) -> str:
     if worst is Severity.WARNING:
         return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
-        return "WARNING"
+        return "OUTDATED"
     return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
 
 
-STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "ok")
 """States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
 STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")

@@ -247,16 +247,22 @@ def test_a_file_between_the_named_ones_is_noted_as_not_checked(tmp_path: Path, e
 def test_a_log_whose_newest_record_is_too_old_is_reported_once() -> None:
     done = invoke("verify", "--max-age", "1h", str(MARIADB))
     assert done.code == 1 and done.text.count("log-outdated") == 1
-    assert "mariadb-bin.000002   WARNING " in done.text
+    assert "mariadb-bin.000002   OUTDATED " in done.text
     assert "the newest record is of 2026-11-20T18:00:00Z, " in done.text and "--max-age allows 1 h" in done.text
     assert "DAMAGED" not in done.text
     assert invoke("verify", "--max-age", "36500d", str(MARIADB)).code == 0
     assert invoke("verify", "--max-age", "1h", "--depth", "checksum", str(MARIADB)).code == 2
 
 
-def test_an_age_that_is_not_known_is_a_finding() -> None:
-    done = invoke("verify", "--max-age", "36500d", str(ROOT / "tests/corpus/eblob/instance-a.binlog"))
-    assert done.code == 1 and "no record has a time" in done.text
+def test_an_age_that_is_not_known_is_a_note() -> None:
+    log = str(ROOT / "tests/corpus/eblob/instance-a.binlog")
+    done = invoke("verify", "--max-age", "36500d", "--fail-on", "warning", log)
+    assert done.code == 0 and "age-unknown          --max-age was not checked: no record has a time" in done.text
+
+
+def test_an_age_has_a_unit() -> None:
+    done = invoke("verify", "--max-age", "26", str(MARIADB))
+    assert done.code == 2 and "'26' has no unit; use 26h for hours" in done.err
 
 
 def test_quiet_shows_only_files_with_findings(plain: Path, damaged: Path) -> None:
