@@ -269,8 +269,8 @@ command = Command(
             ["--max-age"],
             type=AGE,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped. Logs without "
-            "times get a note instead.",
+            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped. Logs "
+            "without times get a note instead.",
         ),
         option(
             ["--live"],

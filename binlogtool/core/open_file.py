@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
-from binlogtool.core.progress import strip_compressed_suffix
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
@@ -310,6 +310,9 @@ def open_source(path: str) -> Source:
     source = FileSource(real_path)
     source.name = path
     head = read_head(source)
+    if not head and path.endswith(READABLE_COMPRESSED_SUFFIXES):
+        source.close()
+        raise InputOutputError(f"{path}: the file is empty; copy it again from where it was compressed")
     if head.startswith(COMPRESSED_HEADS):
         source.close()
         return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))

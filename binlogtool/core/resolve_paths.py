@@ -207,6 +207,12 @@ class LogMembers(NamedTuple):
     strays: list[str]
 
 
+class NoLogFoundError(UnknownFormatError):
+    """A directory has no log that can be read as it is. skipped: its files, which may be compressed logs."""
+
+    skipped: Sequence[SkippedFile] = ()
+
+
 class DirectoryListing(NamedTuple):
     """Content of a directory: its logs, and the files that belong to no log."""
 
@@ -253,14 +259,6 @@ def _is_log_name(name: str, format_: Format) -> bool:
     return files.name_stem(base) is not None and any(fnmatch.fnmatchcase(base, one) for one in files.log_patterns)
 
 
-def list_compressed_logs(directory: str) -> list[SkippedFile]:
-    """Return the compressed files with names of log files in a directory; an empty list if it is not a directory."""
-    if is_url(directory) or not os.path.isdir(directory):
-        return []
-    compressed = (SkippedFile(name, COMPRESSED) for name, kind in _walk_directory(directory) if kind == FILE)
-    return [one for one in compressed if is_compressed_log(one)]
-
-
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
     """Find the logs among the named files of a directory (or its URL)."""
     return _group_files(directory, names, _candidate_formats(names, only_format), only_format is not None)
@@ -287,10 +285,14 @@ def _group_files(directory: str, names: list[str], formats_: list[Format], is_na
     if not logs and is_named:
         sorting.add_fixed_names(formats_[0])
         logs = list(sorting.iter_logs(directory, formats_[0]))
-    if not logs:
-        raise _make_no_log_error(directory, probe_results, names)
     unmatched_files = [SkippedFile(name, _classify_unmatched(name)) for name in names if not candidates[name]]
-    return DirectoryListing(logs, sorted([*sorting.skipped, *unmatched_files]))
+    skipped = sorted([*sorting.skipped, *unmatched_files])
+    if not logs:
+        error = _make_no_log_error(directory, probe_results, names)
+        if isinstance(error, NoLogFoundError):
+            error.skipped = skipped
+        raise error
+    return DirectoryListing(logs, skipped)
 
 
 def _classify_unmatched(name: str) -> str:
@@ -319,9 +321,7 @@ def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_
             f"{text}; compressed: "
             f"{compressed[0]}{f' and {len(compressed) - 1:,} more' if compressed[1:] else ''} ({advice})"
         )
-    return UnknownFormatError(
-        f"{text}; named like a log file, but not one: {', '.join(names)}{more}" if names else text
-    )
+    return NoLogFoundError(f"{text}; named like a log file, but not one: {', '.join(names)}{more}" if names else text)
 
 
 def _matches_name_patterns(name: str, format_: Format) -> bool:

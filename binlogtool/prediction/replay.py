@@ -23,7 +23,7 @@ from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
-from binlogtool.core.resolve_paths import LogGroup, resolve_logs
+from binlogtool.core.resolve_paths import LogGroup, find_newest, resolve_logs
 from binlogtool.core.unpack_members import unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
@@ -425,7 +425,28 @@ def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
         _require_rereadable(unit)
         resolved = resolve_with_compressed(unit, format)
         progress.report_skipped_files(unit, resolved.skipped)
-        yield from resolved.groups
+        yield from map(_drop_archived_files, resolved.groups)
+
+
+def _drop_archived_files(group: LogGroup) -> LogGroup:
+    """Return the log as a server in its directory reads it: without compressed files older than a plain one."""
+    plain = tuple(name for name in group.names if name not in group.compressed)
+    if group.format is None or not any(_is_current(name, group, group.format.files.name_stem) for name in plain):
+        return group
+    count = len(group.compressed)
+    text = f"{count:,} compressed files are not read" if count != 1 else "1 compressed file is not read"
+    progress.report_note(f"{group.path}: {text}, as by a server; unpack the files, or name them, to include them")
+    return replace(group, names=plain, compressed={})
+
+
+def _is_current(name: str, group: LogGroup, name_stem: Callable[[str], str | None]) -> bool:
+    """Return True if a plain file is newer than all compressed ones of its log: a server may be writing to it."""
+    older = [one for one in group.compressed if one != name]
+    if any(name == name_stem(one) for one in older):
+        return True
+    newest_by_kind = find_newest([name, *older])
+    others = find_newest(older)
+    return any(newest == name and kind in others for kind, (_, newest) in newest_by_kind.items())
 
 
 def _replay_unpacked(group: LogGroup, options: ReplayOptions, on_decision: OnDecision | None) -> ReplayResult:

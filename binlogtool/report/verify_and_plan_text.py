@@ -13,7 +13,7 @@ from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.core.open_file import is_url
-from binlogtool.core.progress import SkippedFile
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
@@ -97,19 +97,23 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     None for standard input, which cannot be read again.
     """
     files = [file for file in report.files if file.path != "-"]
+    if any(f.id == "compression-error" and "packed_size" in f.facts for file in files for f in file.findings):
+        return None  # the message says to copy the file again
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
+        errors.sort(key=lambda found: found.id == "changed-while-read")  # its offset is not that of damage
         if errors and file.size:
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
         if any(f.severity is Severity.ERROR for f in set_report.findings) and not is_url(set_report.path):
-            return _suggest_for_set(set_report, read_options)
+            return _suggest_for_set(set_report, report.files, read_options)
     for file in files:
         if file.is_encrypted:
             return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
     for file in files:
         tail = _find_torn_tail(file)
-        if not is_url(file.path) and tail is not None and _is_appended_to(file, report.sets):
+        is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
+        if is_repairable and tail is not None and _is_appended_to(file, report.sets):
             if not file.records:  # truncation would keep no record, and is refused
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
@@ -121,10 +125,16 @@ def _make_hexdump_command(path: str, size: int, offset: int, read_options: Given
     return read_options.make_command("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
 
 
-def _suggest_for_set(set_report: SetReport, read_options: GivenReadOptions) -> str:
-    """Return the command that corrects a list of files; for other errors, the command that predicts the replay."""
+def _suggest_for_set(set_report: SetReport, files: Sequence[FileReport], read_options: GivenReadOptions) -> str:
+    """Return the command that corrects a list of files; for other errors, and for a backup with compressed files, the
+    command that predicts the replay.
+    """
+    has_compressed = any(
+        one.path.endswith(READABLE_COMPRESSED_SUFFIXES) and _find_set(one, (set_report,)) is not None for one in files
+    )
     if (
-        _can_fix_list(f for f in set_report.findings if f.severity is Severity.ERROR)
+        not has_compressed
+        and _can_fix_list(f for f in set_report.findings if f.severity is Severity.ERROR)
         and formats.load_format(set_report.format).repair.fix_files is not None
     ):
         return read_options.make_command("truncate-to-durable", "--fix-meta", path=set_report.path)
@@ -151,7 +161,7 @@ def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
 
 
 def _find_set(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
-    path = os.path.normpath(file.path)
+    path = os.path.normpath(strip_compressed_suffix(file.path))
     return next(
         (one for one in sets if path in {os.path.normpath(os.path.join(one.path, name)) for name in one.members}), None
     )

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from binlogtool.core.open_file import (
     total_size,
 )
 from binlogtool.core.progress import (
-    COMPRESSED,
     READABLE_COMPRESSED_SUFFIXES,
     SkippedFile,
     is_compressed_log,
@@ -40,14 +40,14 @@ from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
     LogGroup,
+    NoLogFoundError,
     ResolvedPath,
     find_logs_among,
-    list_compressed_logs,
     resolve_path,
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.core.unpack_members import UnpackedLog, unpack_members
-from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
 from binlogtool.format_api.json_values import TimeFormatter
@@ -507,7 +507,7 @@ def _validate_set(
     if group.unnamed:  # a file that is not found may be one of these
         set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
-    for one in set_findings:
+    for one in _attribute_gaps(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
         _add_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
@@ -519,6 +519,26 @@ def _validate_set(
         *_make_unnamed_note(group),
     )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _attribute_gaps(set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]) -> Iterator[SetFinding]:
+    """Yield the findings; a gap after a compressed file that is cut or damaged is a finding about that file."""
+    previous_by_name = {following.member.name: one for one, following in pairwise(members)}
+    for one in set_findings:
+        previous = previous_by_name.get(one.file) if one.finding.id == "gap-in-sequence" else None
+        if previous is not None and _is_cut_stream(previous):
+            text = one.finding.message.replace("this file", os.path.basename(one.file))
+            moved = replace(one.finding, offset=previous.report.size, length=0, message=text)
+            yield SetFinding(previous.member.name, moved, one.replaces_ids)
+        else:
+            yield one
+
+
+def _is_cut_stream(member: VerifiedMember) -> bool:
+    """Return True if a file is compressed, and cut or damaged."""
+    return not isinstance(member.packed_report, bytes) and any(
+        found.id == "compression-error" and "packed_size" in found.facts for found in member.report.findings
+    )
 
 
 def _is_missing(group: LogGroup, found: SetFinding) -> bool:
@@ -742,8 +762,8 @@ def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[
     only_format = None if format == "auto" else find_format(format)
     try:
         listing = find_logs_among(directory, names, only_format)
-    except UnknownFormatError:
-        listing = DirectoryListing([], [SkippedFile(name, COMPRESSED) for name in names])
+    except NoLogFoundError as error:
+        listing = DirectoryListing([], [*error.skipped])
     except BinlogtoolError:
         return
     groups = [
@@ -814,8 +834,8 @@ def resolve_with_compressed(path: str, format: str) -> ResolvedPath:
     """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
         resolved = resolve_path(path, format)
-    except UnknownFormatError:
-        resolved = ResolvedPath([], list_compressed_logs(path))
+    except NoLogFoundError as error:
+        resolved = ResolvedPath([], [*error.skipped])
         if not any(map(_is_readable_compressed, resolved.skipped)):
             raise
     if is_url(path):
@@ -830,15 +850,23 @@ def _add_compressed_members(
     """Return the logs in a directory with those of these files that are compressed members, and these files."""
     groups, members = list(groups), set[SkippedFile]()
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
-    for file in skipped:
-        if _is_readable_compressed(file) and (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
+    unproven: list[SkippedFile] = []
+    for file in filter(_is_readable_compressed, skipped):
+        if (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
             by_log.setdefault(log, []).append(file)
+        else:
+            unproven.append(file)
+    for file in unproven:
+        for log in _guess_logs_of(os.path.join(path, file.name)):
+            if log in by_log or any(_is_group_of(one, *log) for one in groups):
+                by_log.setdefault(log, []).append(file)
+                break
     for (directory, format_name, stem), files in by_log.items():
         number, group = next(
             ((n, one) for n, one in enumerate(groups) if _is_group_of(one, directory, format_name, stem)),
             (len(groups), LogGroup(directory, formats.load_format(format_name), (), True)),
         )
-        by_name = {os.path.splitext(os.path.basename(one.name))[0]: one for one in files}
+        by_name = {strip_compressed_suffix(os.path.basename(one.name)): one for one in files}
         added = {name: one for name, one in by_name.items() if name not in group.names}
         if added and (group.names or len(added) > 1):
             groups[number:] = [_add_compressed(group, added), *groups[number + 1 :]]
@@ -848,7 +876,7 @@ def _add_compressed_members(
 
 def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
     """Return (directory, format, name stem) of the log that a compressed file belongs to; None if there is none."""
-    name = os.path.splitext(os.path.basename(path))[0]
+    name = strip_compressed_suffix(os.path.basename(path))
     try:
         file = open_file(path, name, None if format == "auto" else find_format(format), Limits())
     except BinlogtoolError:
@@ -856,6 +884,15 @@ def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
     file.source.close()
     stem = file.format.files.name_stem(name)
     return None if stem is None else (os.path.dirname(path), file.format.name, stem)
+
+
+def _guess_logs_of(path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (directory, format, name stem) of the logs that a compressed file may belong to by its name."""
+    name = strip_compressed_suffix(os.path.basename(path))
+    for format_name in formats.find_by_file_name(name):
+        stem = formats.load_format(format_name).files.name_stem(name)
+        if stem is not None:
+            yield os.path.dirname(path), format_name, stem
 
 
 def _is_group_of(group: LogGroup, directory: str, format_name: str, stem: str) -> bool:
@@ -874,7 +911,7 @@ def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGro
     return replace(
         group,
         names=tuple(sort_names([*group.names, *files])),
-        compressed={name: os.path.basename(file.name) for name, file in files.items()},
+        compressed={**group.compressed, **{name: os.path.basename(file.name) for name, file in files.items()}},
     )
 
 

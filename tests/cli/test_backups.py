@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,16 @@ def test_a_compressed_log_is_replayed_like_the_log(tmp_path: Path, source: Path)
     assert invoke("verify", "--expect-closed", str(logs)).code == 0
 
 
+def test_files_that_an_administrator_compressed_are_not_read_by_a_server(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    expected = invoke("replay-dry-run", str(logs))
+    compress(*sorted(logs.glob("*.xlog"))[:2])
+    done = invoke("replay-dry-run", str(logs))
+    assert done.code == 1 and "2 compressed files are not read, as by a server" in done.err
+    named = invoke("replay-dry-run", *map(str, sorted(logs.iterdir())))
+    assert (named.code, state_of(named)) == (0, state_of(expected))
+
+
 def test_different_compressed_files_are_not_equal(tmp_path: Path) -> None:
     for name in ("00000000000000000111.xlog", "00000000000000000227.xlog"):
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress((TARANTOOL / name).read_bytes()))
@@ -233,3 +244,63 @@ def test_named_files_are_checked_as_a_set_with_a_state_file(tmp_path: Path) -> N
 
 def test_a_log_is_either_in_use_or_closed() -> None:
     assert invoke("verify", "--live", "--expect-closed", str(CORPUS / "guides" / "tarantool-torn")).code == 2
+
+
+# --- Cut and damaged compressed files ---
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """MariaDB's logs, compressed, with their index."""
+    logs = copy(MARIADB, tmp_path / "packed")
+    compress(logs / "mariadb-bin.000001", logs / "mariadb-bin.000002")
+    return logs
+
+
+@pytest.mark.parametrize(("size", "text"), [(15, "cut at byte 15"), (0, "the file is empty")])
+def test_a_cut_copy_is_not_a_missing_file(packed: Path, size: int, text: str) -> None:
+    cut = packed / "mariadb-bin.000002.gz"
+    os.truncate(cut, size)
+    done = invoke(*NIGHTLY, str(packed))
+    assert done.code == 4 and done.err.count(str(cut)) == 1 and text in done.err and "copy" in done.err
+    assert "missing-member" not in done.text and "next:" not in done.text
+
+
+def test_a_damaged_compressed_file_is_read_up_to_the_damage(packed: Path) -> None:
+    """`zlib` unpacks this many bytes before the changed ones."""
+    damaged = packed / "mariadb-bin.000001.gz"
+    data = bytearray(damaged.read_bytes())
+    data[-120:-100] = b"\xff" * 20
+    damaged.write_bytes(data)
+    unpacker, expected = zlib.decompressobj(31), 0
+    with pytest.raises(zlib.error):
+        for byte in data:
+            expected += len(unpacker.decompress(bytes([byte])))
+    done = invoke("verify", str(damaged))
+    assert done.code == 1 and f"the first {expected:,} bytes of the log could be unpacked" in done.text
+    assert expected > 1000 and "next:" not in done.text
+
+
+def test_a_gap_after_a_cut_file_is_a_finding_about_that_file(packed: Path) -> None:
+    os.truncate(packed / "mariadb-bin.000001.gz", 700)
+    lines = invoke("verify", str(packed)).text.splitlines()
+    (whole,) = (line for line in lines if line.startswith("mariadb-bin.000002.gz"))
+    assert " ok " in whole
+
+
+def test_a_destroyed_file_beside_compressed_logs_is_reported(packed: Path) -> None:
+    (packed / "mariadb-bin.index").unlink()
+    (packed / "mariadb-bin.state").unlink()
+    (packed / "mariadb-bin.000003").write_bytes(bytes(400))
+    done = invoke(*NIGHTLY, str(packed))
+    assert done.code == 3 and f"{packed}/mariadb-bin.000003: named like a log file" in done.err
+
+
+def test_a_diagnosis_of_compressed_logs_says_to_unpack_them(packed: Path) -> None:
+    done = invoke("diagnose", str(packed))
+    assert done.code == 6 and "unpack them first" in done.text + done.err
+    for name in ("mariadb-bin.index", "mariadb-bin.state"):
+        (packed / name).unlink()
+    copy(TARANTOOL, packed.parent / "other")
+    done = invoke("diagnose", str(packed.parent))
+    assert done.code == 6 and f"{packed}: its logs are compressed" in done.err
