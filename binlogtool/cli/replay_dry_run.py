@@ -146,7 +146,12 @@ def _print_comparison(
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.replay import compare_states, render_state_differences, replay_to_json
+    from binlogtool.report.replay import (
+        compare_states,
+        render_state_differences,
+        replay_to_json,
+        suggest_after_comparison,
+    )
 
     other_results = caller.replay_paths((compare,))
     if incomplete_result := next((one for one in other_results if one.incomplete_reason is not None), None):
@@ -164,9 +169,13 @@ def _print_comparison(
             encode_document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value})
         )
         return
-    _print_text(out, [*results, *other_results], caller.next_command_options)
+    if caller.run.settings.verbosity >= 0:
+        _print_text(out, [*results, *other_results], caller.next_command_options)
     for text in render_state_differences(differing, " ".join(paths), compare):
         out.write_line(text)
+    sides = ((results, paths), (other_results, (compare,)))
+    for text in suggest_after_comparison(differing, sides, caller.next_command_options):
+        out.write_line(f"next      {text}")
 
 
 def _print_explanation(
@@ -244,7 +253,7 @@ command = Command(
             type=PATH,
             metavar="OTHER",
             is_common=True,
-            help="Compare the resulting state with that of another log.",
+            help="Compare the resulting state with that of another log; with -q print only the comparison.",
         ),
         option(
             ["--explain"],

@@ -115,7 +115,7 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
 
         run.save_file(options.write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
     next_command_options = options.hints.to_read_options(settings.format)
-    _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
+    _print_report(run, result, form, options, next_command_options)
     return run.status
 
 
@@ -134,10 +134,11 @@ def _print_report(
     run: CommandRun,
     report: Report,
     form: str,
-    inputs: tuple[str, ...],
-    github: bool,
+    options: VerifyCommandOptions,
     next_command_options: GivenReadOptions,
 ) -> None:
+    named_paths, fail_on = options.paths, _LEVELS[options.fail_on]
+    inputs = (*named_paths, *(file.path for file in report.files))
     run.say_failures(report.failures)
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
@@ -150,16 +151,20 @@ def _print_report(
             from binlogtool.terminal.escape import make_painter
 
             names = run.settings.verbosity > 0
+            min_severity = None
+            if run.settings.verbosity < 0:
+                min_severity = Severity.NOTE if fail_on is Severity.NOTE else Severity.WARNING
             for line in render_verify_text(
                 report,
                 exit_code=run.status,
                 paint=make_painter(run.use_colour(out)),
                 list_names=names,
-                only_findings=run.settings.verbosity < 0,
+                min_severity=min_severity,
+                named_paths=named_paths,
                 read_options=next_command_options,
             ):
                 out.write_line(line)
-        if github:
+        if "github" in options.report:
             from binlogtool.report.ci_reports import render_workflow_commands
 
             for line in render_workflow_commands(report):
@@ -287,7 +292,8 @@ command = Command(
 
     Only reads. Files of one log that are named together are checked as a set, except with --master.
     Compressed files are read (.gz, .zst, .xz, .bz2; .lz4 with the Python package lz4). Every byte is accounted for. -q
-    prints only files with findings. The last line names the command to use next.
+    prints only files with warnings and errors, and with notes if --fail-on is note. The last line names the command to
+    use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),

@@ -547,7 +547,9 @@ def detect_format(head: FileHead) -> Format:
     best = max(match.score for match, _ in scored)
     fitting = [(match, format_) for match, format_ in scored if match.score == best]
     if best <= 0:
-        first_bytes = head.data[:16].hex(" ") or "an empty file"
+        if not head.data:
+            raise UnknownFormatError(f"{head.name}: the file is empty")
+        first_bytes = head.data[:16].hex(" ")
         raise UnknownFormatError(
             f"{head.name}: no known log format (starts with {first_bytes}); known: {_list_known_formats()}"
         )
@@ -566,9 +568,9 @@ def detect_source_format(source: Source, head: FileHead) -> Format:
     """
     try:
         return detect_format(head)
-    except UnknownFormatError:
+    except UnknownFormatError as error:
         _require_unpacked(source)
-        raise
+        raise UnknownFormatError(f"{source.name}{str(error).removeprefix(head.name)}") from error
 
 
 def _require_unpacked(source: Source) -> None:

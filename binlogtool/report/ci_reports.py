@@ -300,13 +300,14 @@ def render_workflow_commands(report: Report) -> Iterator[str]:
 
 
 def _render_annotation(word: str, path: str, finding: Finding) -> str:
-    text = f"{format_offset(finding.offset)}: {format_finding(finding)}"
+    where = "" if finding.offset is None else f"{format_offset(finding.offset)}: "
+    text = f"{where}{format_finding(finding)}"
     return f"::{word} file={escape_property(path)},line=1,title={escape_property(finding.id)}::{escape_message(text)}"
 
 
 # --- A report for a pull request, a wiki or a step summary ---
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$@:])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$@]|:(?=//|[\w+-]+:))")
 MAX_FINDINGS = 200
 
 

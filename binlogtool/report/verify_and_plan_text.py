@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
@@ -366,14 +367,21 @@ def _is_no_damage(finding: Finding) -> bool:
     )
 
 
-def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
-    """Return the path, relative to the log set if there is only one."""
-    if len(sets) != 1 or path == sets[0].path:
+def shorten_member_path(path: str, sets: Sequence[SetReport], named_paths: Sequence[str] = ()) -> str:
+    """Return the path, relative to the log set if there is only one, and it is not below a directory that was named."""
+    if len(sets) != 1 or path == sets[0].path or not _is_named(sets[0], named_paths):
         return escape(path)
     from pathlib import PurePath
 
     pure = PurePath(path)
     return escape(str(pure.relative_to(sets[0].path)) if pure.is_relative_to(sets[0].path) else path)
+
+
+def _is_named(set_report: SetReport, named_paths: Sequence[str]) -> bool:
+    """Return True if the user named the directory of a set or its files; also if nothing is known of that."""
+    directories = {os.path.normpath(path) for path in named_paths}
+    directories |= {os.path.normpath(os.path.dirname(path) or os.curdir) for path in named_paths}
+    return not named_paths or os.path.normpath(set_report.path) in directories
 
 
 def render_verify_text(
@@ -382,17 +390,22 @@ def render_verify_text(
     exit_code: int = 0,
     paint: Paint = paint_plain,
     list_names: bool = False,
-    only_findings: bool = False,
+    min_severity: Severity | None = None,
+    named_paths: Sequence[str] = (),
     read_options: GivenReadOptions = NO_READ_OPTIONS,
 ) -> Iterator[str]:
     """Yield the lines of a verify report, without line ends.
 
     Args:
         list_names: Also list the files that are not logs.
-        only_findings: List only files and sets with findings, and what to do next.
+        min_severity: List only files and sets with findings of at least this severity, and what to do next.
+        named_paths: The paths as the user named them.
         read_options: For the suggested command, see `GivenReadOptions`.
     """
-    shown = [shorten_path(f.path, report.sets) for f in report.files]
+    if min_severity is not None:
+        report = _select_findings(report, min_severity)
+    only_findings = min_severity is not None
+    shown = [shorten_member_path(f.path, report.sets, named_paths) for f in report.files]
     widths = [
         max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
     ]
@@ -403,6 +416,8 @@ def render_verify_text(
         yield _format_file_line(name.ljust(width), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
+    for failure in report.failures:
+        yield f"{escape(failure.path)}   not read"
     for set_report in report.sets:
         if set_report.findings:
             yield f"{escape(set_report.path)}  (set of {format_quantity(len(set_report.members), 'file')})"
@@ -423,6 +438,16 @@ def render_verify_text(
         yield f"next: {hint}"
     if exit_code:
         yield f"exit {exit_code}"
+
+
+def _select_findings(report: Report, min_severity: Severity) -> Report:
+    """Return the report without the findings below a severity."""
+
+    def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(one for one in findings if one.severity >= min_severity)
+
+    files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
+    return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))
 
 
 def _format_sizes(file: FileReport) -> tuple[str, str]:

@@ -98,7 +98,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     simple = {
         name: v
         for name, v in values.items()
-        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80
+        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80 and name != "between"
     }
     texts = (
         format_fact(name, v)

@@ -819,7 +819,7 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
     except BinlogtoolError as error:
         yield report_failure(path, error)
         return
-    yield from (LogAtPath(path, group) for group in resolved.groups)
+    yield from (LogAtPath(path, group) for group in sorted(resolved.groups, key=lambda group: group.path))
     single_files = [file for file in resolved.skipped if _is_readable_compressed(file)]
     for file in single_files:
         yield from find_logs(os.path.join(path, file.name), format)

@@ -304,3 +304,74 @@ def test_a_diagnosis_of_compressed_logs_says_to_unpack_them(packed: Path) -> Non
     copy(TARANTOOL, packed.parent / "other")
     done = invoke("diagnose", str(packed.parent))
     assert done.code == 6 and f"{packed}: its logs are compressed" in done.err
+
+
+# --- What a nightly mail shows ---
+
+
+def test_a_file_is_shown_with_the_server_that_it_belongs_to(tmp_path: Path) -> None:
+    copy(MARIADB, tmp_path / "backup" / "db1")
+    lines = invoke("verify", str(tmp_path / "backup")).text.splitlines()
+    assert lines[0].startswith(f"{tmp_path}/backup/db1/mariadb-bin.index ")
+    assert invoke("verify", str(tmp_path / "backup" / "db1")).text.startswith("mariadb-bin.index ")
+
+
+def test_logs_of_a_directory_are_sorted(tmp_path: Path) -> None:
+    for name, source in (("a", MARIADB), ("b", TARANTOOL), ("c", MARIADB), ("d", SPHINX)):
+        copy(source, tmp_path / name)
+    files = [one["path"] for one in json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)["files"]]
+    assert [os.path.dirname(one) for one in files] == sorted(os.path.dirname(one) for one in files)
+
+
+def test_quiet_prints_no_notes_unless_they_fail_the_check() -> None:
+    log = str(CORPUS / "guides" / "tarantool-torn")
+    assert "torn-tail" in invoke("verify", log).text
+    assert (invoke("verify", "-q", log).code, invoke("verify", "-q", log).out) == (0, b"")
+    done = invoke("verify", "-q", "--fail-on", "note", log)
+    assert done.code == 1 and "torn-tail" in done.text
+
+
+def test_a_file_that_is_not_read_has_a_row(tmp_path: Path) -> None:
+    empty = tmp_path / "mariadb-bin.000007"
+    empty.touch()
+    done = invoke("verify", str(empty))
+    assert (done.code, done.err) == (3, f"binlogtool: {empty}: the file is empty\n")
+    assert done.text == f"{empty}   not read\nexit 3\n"
+
+
+def test_a_state_file_is_not_blamed_for_a_missing_log(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000002").unlink()
+    done = invoke("verify", str(logs))
+    (state,) = (line for line in done.text.splitlines() if line.startswith("mariadb-bin.state"))
+    assert done.code == 1 and " ok " in state and "mariadb-bin.000002 does not exist" in done.text
+
+
+def test_the_next_command_after_a_changed_file_shows_the_damage(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    words = ("verify", "--state", str(tmp_path / "state"), str(logs))
+    invoke(*words)
+    with (logs / "mariadb-bin.000001").open("r+b") as file:
+        file.seek(0x50F + 20)  # in the GTID event at 0x50f
+        file.write(b"\xee")
+    done = invoke(*words)
+    assert "changed-while-read" in done.text
+    assert f"next: binlogtool hexdump-annotate --at 0x50f {logs}/mariadb-bin.000001" in done.text
+
+
+def test_a_comparison_names_the_commands_that_show_the_rows(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000002").unlink()
+    done = invoke("replay-dry-run", "-q", "--compare", str(MARIADB), str(logs))
+    assert done.code == 1 and "decisions" not in done.text
+    (first, second) = (line for line in done.text.splitlines() if line.startswith("next "))
+    assert first.endswith(f"rows --object shop.orders {logs}")
+    assert second.endswith(f"rows --object shop.orders {MARIADB}")
+    assert invoke("rows", "--object", "shop.orders", str(logs)).code == 0
+
+
+def test_annotations_of_a_set_begin_with_the_text(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke("verify", "--report", "github", str(logs))
+    assert "title=missing-member::00000000000000000334.xlog names" in done.text
