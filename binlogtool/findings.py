@@ -302,9 +302,10 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "compression-error": _make_explanation(
             _E,
-            "A compressed payload cannot be unpacked, or its unpacked size is not the declared one.",
-            "Damaged bytes, a truncated payload, or an unsupported compression method.",
-            "The records inside are lost in this file; look for them in a replica or a backup.",
+            "A compressed payload in a log, or a compressed log file (.gz, .zst), cannot be unpacked completely.",
+            "Damaged bytes, a copy that was cut, or an unsupported compression method.",
+            "Copy a compressed file again from where it was compressed; the records before the cut are read. Records "
+            "in a payload are lost in this file; look for them in a replica or a backup.",
         ),
         "gap-in-sequence": _make_explanation(
             _E,

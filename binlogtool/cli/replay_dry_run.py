@@ -65,6 +65,7 @@ def _run_replay(run: CommandRun, options: ReplayOptions) -> int:
             return _print_explanation(caller, out, form, paths, explain)
         results = caller.replay_paths(paths, _decision_writer(out) if form == "jsonl" else None)
         run.status = _compute_status(run, results)
+        _report_separate_snapshots(run, results)
         if compare is not None and run.status != 6:
             _print_comparison(caller, out, form, results, paths, compare)
         elif form == "json":
@@ -84,6 +85,19 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
     return select_exit_code(
         [6 if lost else int(not one.is_clean) for one, lost in zip(results, is_unknown, strict=True)]
     )
+
+
+def _report_separate_snapshots(run: CommandRun, results: list[ReplayResult]) -> None:
+    """Say what to do if the snapshots and the logs of one server are in two directories that were replayed alone."""
+    logs = [one for one in results if "snapshot" in one.details and one.details["snapshot"] is None]
+    snapshots = [one for one in results if one.details.get("snapshot") is not None]
+    if logs and snapshots:
+        text = f"{logs[0].path} has no snapshot, and {snapshots[0].path} has one; each was replayed alone"
+        run.say(
+            f"{text}: if they are wal_dir and memtx_dir of one server, copy the files of both into one directory and "
+            "name that",
+            level=-1,
+        )
 
 
 class _ReplayCaller:

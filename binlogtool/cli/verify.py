@@ -253,9 +253,9 @@ command = Command(
             is_common=True,
             type=PATH,
             metavar="FILE",
-            help="Skip paths that FILE records as verified and unchanged (size, times and inode of every file; named "
-            "files of one directory count as one path). Results are appended to FILE. Damage that changes none of "
-            "these is not found: use a new FILE each week.",
+            help="Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
+            "unchanged if size, times and inode of all its files are; named files of one directory count as one path. "
+            "Damage that changes none of these is not found: use a new FILE each week.",
         ),
         option(
             ["--max-duration"],

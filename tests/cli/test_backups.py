@@ -375,3 +375,23 @@ def test_annotations_of_a_set_begin_with_the_text(tmp_path: Path) -> None:
     (logs / "00000000000000000227.xlog").unlink()
     done = invoke("verify", "--report", "github", str(logs))
     assert "title=missing-member::00000000000000000334.xlog names" in done.text
+
+
+def test_snapshots_and_logs_in_two_directories_are_not_replayed_without_a_word(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "wal")
+    (tmp_path / "memtx").mkdir()
+    (logs / "00000000000000000000.snap").rename(tmp_path / "memtx" / "00000000000000000000.snap")
+    done = invoke("replay-dry-run", str(tmp_path / "memtx"), str(logs))
+    assert done.code == 1 and "copy the files of both into one directory" in done.err
+
+
+def test_an_intact_ibb_log_is_intact_compressed(tmp_path: Path) -> None:
+    """Its second file is the reserve of the server: zeros."""
+    for packed in (CORPUS / "guides" / "ibb-torn").glob("*.ibb.gz"):
+        (tmp_path / packed.name.removesuffix(".gz")).write_bytes(gzip.decompress(packed.read_bytes()))
+    plain = json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)
+    compress(*tmp_path.glob("*.ibb"))
+    done = json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)
+    for key in ("status", "summary"):
+        assert done[key] == plain[key]
+    assert [one["findings"] for one in done["files"]] == [one["findings"] for one in plain["files"]]
