@@ -9,7 +9,7 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -420,12 +420,25 @@ def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
     """Yield the logs that the paths name, with their compressed files; several files of one log are one log."""
     for unit in group_named_files(paths, format):
         if isinstance(unit, LogGroup):
-            yield unit
+            yield from [unit] if _has_common_stem(unit) else map(partial(_make_single_log, unit), unit.names)
             continue
         _require_rereadable(unit)
         resolved = resolve_with_compressed(unit, format)
         progress.report_skipped_files(unit, resolved.skipped)
         yield from map(_drop_archived_files, resolved.groups)
+
+
+def _has_common_stem(group: LogGroup) -> bool:
+    """Return True if at least two files have names of the same log."""
+    assert group.format is not None
+    stems = {group.format.files.name_stem(os.path.basename(name)) for name in group.names}
+    return len(stems) < len(group.names)
+
+
+def _make_single_log(group: LogGroup, name: str) -> LogGroup:
+    """Return one file of a directory as a log of its own."""
+    path = group.member_path(name)
+    return LogGroup(path, group.format, (path,), False)
 
 
 def _drop_archived_files(group: LogGroup) -> LogGroup:
