@@ -111,15 +111,19 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _N,
             "The file has no clean-close mark, or its in-use flag is set.",
             "The server is still writing to the file, or it ended without closing it.",
-            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start. With "
-            "`--expect-closed` this is an error.",
+            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
         ),
         "log-outdated": _make_explanation(
             _E,
-            "The newest record of the log is older than `--max-age` allows, or no record has a time.",
+            "The newest record of the log is older than `--max-age` allows.",
             "The copy job of the backup stopped, or copies another directory; or the server writes nothing.",
-            "Compare with the newest file on the server. If the server is idle, choose a longer `--max-age`. Formats "
-            "whose records have no time cannot be checked this way.",
+            "Compare with the newest file on the server. If the server is idle, choose a longer `--max-age`.",
+        ),
+        "age-unknown": _make_explanation(
+            _N,
+            "`--max-age` was not checked for this log: no record has a time.",
+            "The format has no times (eblob, most Sphinx and Manticore records), or the log has no records yet.",
+            "Check the modification time of the copied files with another tool if the age of this log matters.",
         ),
         "checksum-mismatch": _make_explanation(
             _E,
@@ -298,9 +302,10 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "compression-error": _make_explanation(
             _E,
-            "A compressed payload cannot be unpacked, or its unpacked size is not the declared one.",
-            "Damaged bytes, a truncated payload, or an unsupported compression method.",
-            "The records inside are lost in this file; look for them in a replica or a backup.",
+            "A compressed payload in a log, or a compressed log file (.gz, .zst), cannot be unpacked completely.",
+            "Damaged bytes, a copy that was cut, or an unsupported compression method.",
+            "Copy a compressed file again from where it was compressed; the records before the cut are read. Records "
+            "in a payload are lost in this file; look for them in a replica or a backup.",
         ),
         "gap-in-sequence": _make_explanation(
             _E,

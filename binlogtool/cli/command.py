@@ -327,18 +327,18 @@ class CommandRun:
     def say_skipped_files(self, *, as_server: bool = False) -> None:
         """Report, once, the files in directories that were not read because they are no logs.
 
-        as_server: the command predicts the server, which does not read compressed files.
+        as_server: the command predicts the server, which reads neither compressed files nor those of other logs.
         """
         skipped, self.progress.skipped_files = self.progress.skipped_files, {}
         if skipped:
             from binlogtool.report.wording import render_skipped_files
-            from binlogtool.verification.verify_report import COMPRESSED_NOT_READ, SkippedFiles
+            from binlogtool.verification.verify_report import SkippedFiles
 
             skipped_by_path = [SkippedFiles(path, files) for path, files in skipped.items()]
             for entry in skipped_by_path:
-                for path in () if as_server else entry.compressed_paths:
+                for failure in entry.destroyed_logs if as_server else entry.failures:
                     self.has_unread_files = True
-                    self.say(f"{path}: {COMPRESSED_NOT_READ}", level=-1)
+                    self.say(f"{failure.path}: {failure.message}", level=-1)
             for line in render_skipped_files(skipped_by_path, list_names=self.settings.verbosity > 0):
                 self.say(line)
 

@@ -223,6 +223,18 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_age(text: str) -> float:
+    """Parse a duration with a unit, such as `26h`, into seconds.
+
+    Raises:
+        UsageError: the text is not a duration, or has no unit.
+    """
+    seconds = parse_duration(text)
+    if text.strip()[-1].isdigit():
+        raise UsageError(f"{shorten(text)!r} has no unit; use {shorten(text.strip())}h for hours, or s, min, d, w")
+    return seconds
+
+
 def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
     """Parse an RFC 3339 time, epoch seconds, or `-2h` (before now) into microseconds since 1970-01-01 UTC.
 
@@ -279,6 +291,7 @@ class ParsedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 SIZE = ParsedType("size", parse_size)
 DURATION = ParsedType("duration", parse_duration)
+AGE = ParsedType("duration", parse_age)
 PATH = click.Path(allow_dash=True, readable=False)
 
 

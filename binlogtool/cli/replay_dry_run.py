@@ -65,6 +65,7 @@ def _run_replay(run: CommandRun, options: ReplayDryRunOptions) -> int:
             return _print_explanation(caller, out, form, paths, explain)
         results = caller.replay_paths(paths, _decision_writer(out) if form == "jsonl" else None)
         run.status = _compute_status(run, results)
+        _report_separate_snapshots(run, results)
         if compare is not None and run.status != 6:
             _print_comparison(caller, out, form, results, paths, compare)
         elif form == "json":
@@ -84,6 +85,19 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
     return select_exit_code(
         [6 if lost else int(not one.is_clean) for one, lost in zip(results, is_unknown, strict=True)]
     )
+
+
+def _report_separate_snapshots(run: CommandRun, results: list[ReplayResult]) -> None:
+    """Say what to do if the snapshots and the logs of one server are in two directories that were replayed alone."""
+    logs = [one for one in results if "snapshot" in one.details and one.details["snapshot"] is None]
+    snapshots = [one for one in results if one.details.get("snapshot") is not None]
+    if logs and snapshots:
+        text = f"{logs[0].path} has no snapshot, and {snapshots[0].path} has one; each was replayed alone"
+        run.say(
+            f"{text}: if they are wal_dir and memtx_dir of one server, copy the files of both into one directory and "
+            "name that",
+            level=-1,
+        )
 
 
 class _ReplayCaller:
@@ -146,7 +160,12 @@ def _print_comparison(
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.replay import compare_states, render_state_differences, replay_to_json
+    from binlogtool.report.replay import (
+        compare_states,
+        render_state_differences,
+        replay_to_json,
+        suggest_after_comparison,
+    )
 
     other_results = caller.replay_paths((compare,))
     if incomplete_result := next((one for one in other_results if one.incomplete_reason is not None), None):
@@ -164,9 +183,13 @@ def _print_comparison(
             encode_document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value})
         )
         return
-    _print_text(out, [*results, *other_results], caller.next_command_options)
+    if caller.run.settings.verbosity >= 0:
+        _print_text(out, [*results, *other_results], caller.next_command_options)
     for text in render_state_differences(differing, " ".join(paths), compare):
         out.write_line(text)
+    sides = ((results, paths), (other_results, (compare,)))
+    for text in suggest_after_comparison(differing, sides, caller.next_command_options):
+        out.write_line(f"next      {text}")
 
 
 def _print_explanation(
@@ -244,7 +267,7 @@ command = Command(
             type=PATH,
             metavar="OTHER",
             is_common=True,
-            help="Compare the resulting state with that of another log.",
+            help="Compare the resulting state with that of another log; with -q print only the comparison.",
         ),
         option(
             ["--explain"],

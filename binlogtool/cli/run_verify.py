@@ -65,9 +65,14 @@ class VerifyJob(msgspec.Struct, frozen=True):
     times: bool = False
     more_paths: tuple[str, ...] = ()
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All paths of the call."""
+        return (self.path, *self.more_paths)
+
     def run_verify(self) -> Report:
         """Return the library's report."""
-        return binlogtool.verify([self.path, *self.more_paths], times=self.times, **self.to_options())
+        return binlogtool.verify(self.paths, times=self.times, **self.to_options())
 
     def to_options(self) -> dict[str, Any]:
         """Return the arguments that local and Spark calls have in common."""
@@ -81,19 +86,19 @@ def collect_reports(run: CommandRun, paths: Sequence[str], options: VerifyOption
     if options.state is not None:
         reports = _verify_with_state(run, paths, options, deadline, options.state)
     else:
-        reports = _verify_paths(run, paths, options, deadline)
+        reports = _verify_units(run, _split_paths(paths, options), options, deadline)
     return merge_reports(reports)
 
 
-def _verify_paths(
-    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+def _verify_units(
+    run: CommandRun, units: Sequence[Sequence[str]], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
-    """Yield a report for each path, in order, until the deadline."""
+    """Yield a report for each unit of `_split_paths`, in order, until the deadline."""
     if options.master is not None:
-        return _verify_on_spark(run, paths, options, deadline, options.master)
-    if run.settings.jobs > 1 and len(paths) > 1:
-        return _verify_in_processes(run, paths, options, deadline)
-    return _verify_sequentially(run, paths, options, deadline)
+        return _verify_on_spark(run, [path for unit in units for path in unit], options, deadline, options.master)
+    if run.settings.jobs > 1 and sum(map(len, units)) > 1:
+        return _verify_in_processes(run, units, options, deadline)
+    return _verify_sequentially(run, units, options, deadline)
 
 
 def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
@@ -120,28 +125,24 @@ def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, d
 
 
 def _verify_sequentially(
-    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+    run: CommandRun, units: Sequence[Sequence[str]], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
-    """Yield a report for each path, or one for consecutive files of the same directory, until the deadline."""
-    number = 0
-    for unit in _split_paths(paths, options):
+    number, count = 0, sum(map(len, units))
+    for unit in units:
         if deadline is not None and time.monotonic() >= deadline:
-            yield _report_unverified(unit[0], len(paths) - number, len(paths))
+            yield _report_unverified(unit[0], count - number, count)
             return
         number += len(unit)
-        run.progress.part = f" ({number} of {len(paths)})" if len(paths) > 1 else ""
+        run.progress.part = f" ({number} of {count})" if count > 1 else ""
         yield _build_call(run, unit, options, deadline).run_verify()
 
 
-def _split_paths(paths: Sequence[str], options: VerifyOptions) -> Iterator[list[str]]:
-    """Yield groups of consecutive paths of files in the same directory; with a state file, each path by itself."""
-    if options.state is not None:
-        yield from ([path] for path in paths)
-        return
-    for _, unit in groupby(
-        enumerate(paths), key=lambda one: os.path.dirname(one[1]) if os.path.isfile(one[1]) else one
-    ):
-        yield [path for _, path in unit]
+def _split_paths(paths: Sequence[str], options: VerifyOptions) -> list[list[str]]:
+    """Return consecutive paths of files in the same directory as one unit, other paths as one each, as Spark needs."""
+    if options.master is not None:
+        return [[path] for path in paths]
+    by_directory = groupby(enumerate(paths), key=lambda one: os.path.dirname(one[1]) if os.path.isfile(one[1]) else one)
+    return [[path for _, path in unit] for _, unit in by_directory]
 
 
 def _report_unverified(path: str, remaining: int, count: int) -> Report:
@@ -154,15 +155,16 @@ def _report_unverified(path: str, remaining: int, count: int) -> Report:
 def _verify_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
-    calls = [_build_call(run, [path], options, deadline) for path in paths]
-    reports = {call.path: state.find_unchanged(call) for call in calls}
-    if unchanged_count := sum(report is not None for report in reports.values()):
-        run.say(f"--state: {unchanged_count:,} of {len(calls):,} paths not read: unchanged since the last run")
-    new_reports = _verify_paths(run, [path for path in paths if reports[path] is None], options, deadline)
-    for call in calls:
-        report: Report | None = reports[call.path]
+    calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
+    reports = [state.find_unchanged(call) for call in calls]
+    if unchanged_count := sum(len(c.paths) for c, report in zip(calls, reports, strict=True) if report is not None):
+        run.say(f"--state: {unchanged_count:,} of {len(paths):,} paths not read: unchanged since the last run")
+    changed_units = [call.paths for call, report in zip(calls, reports, strict=True) if report is None]
+    new_reports = _verify_units(run, changed_units, options, deadline)
+    for call, report in zip(calls, reports, strict=True):
         if report is not None:
-            run.say(f"{call.path}: unchanged since it was verified", level=1)
+            for path in call.paths:
+                run.say(f"{path}: unchanged since it was verified", level=1)
             yield report
         elif (report := next(new_reports, None)) is not None:
             yield state.add_result(call, report)
@@ -190,13 +192,14 @@ def _verify_on_spark(
 
 
 def _verify_in_processes(
-    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+    run: CommandRun, units: Sequence[Sequence[str]], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
+    paths = [path for unit in units for path in unit]
     pool = _create_process_pool(run, min(run.settings.jobs, len(paths)))
     if pool is None:
-        yield from _verify_sequentially(run, paths, options, deadline)
+        yield from _verify_sequentially(run, units, options, deadline)
         return
-    calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
+    calls = [_build_call(run, unit, options, deadline) for unit in units]
     done_bytes, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
     with pool:
         for number, value in enumerate(pool.map(_verify_in_child, calls), start=1):
@@ -268,7 +271,7 @@ RESULT_NEUTRAL_OPTIONS = frozenset(
 """Options of verify that do not affect a stored result: those about output, and about how the work is divided. The
 depth is compared separately; a result that a time limit ended is never stored."""
 SECRET_OPTIONS = frozenset({"keyfile_secret"})
-"""Options that name a secret file: only its size, time and inode are part of the fingerprint."""
+"""Options that name a secret file: only its size, times and inode are part of the fingerprint."""
 
 
 class _FilePrefix(msgspec.Struct, frozen=True):
@@ -351,8 +354,8 @@ class VerifyState:
         Raises:
             UsageError: the stored result is not a report.
         """
-        key = _path_key(call.path)
-        entry, stamp = self._entries.get(key), _stamp_files(call.path)
+        key = _make_key(call)
+        entry, stamp = self._entries.get(key), _stamp_call(call)
         self._stamps[key] = stamp
         if entry is None or stamp is None or entry.stamp != stamp:
             return None
@@ -366,7 +369,7 @@ class VerifyState:
 
     def add_result(self, call: VerifyJob, report: Report) -> Report:
         """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
-        entry = self._entries.get(_path_key(call.path))
+        entry = self._entries.get(_make_key(call))
         old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
         changed = [_check_prefix(f, old_prefixes.get(f.path)) for f in report.files]
         result = replace(report, files=tuple(changed))
@@ -378,10 +381,10 @@ class VerifyState:
         prefixes = [_build_prefix(file) for file in report.files]
         entry = _StateLine(
             "binlogtool/state/1",
-            _path_key(call.path),
+            _make_key(call),
             call.depth,  # type: ignore[arg-type]
             self._options,
-            self._stamps.get(_path_key(call.path)),
+            self._stamps.get(_make_key(call)),
             prefixes,
             report_to_dict(report),
         )
@@ -457,12 +460,23 @@ def _check_report(report: Report) -> Report:
     return report
 
 
-def _path_key(path: str) -> str:
-    return str(Path(path).absolute())
+def _make_key(call: VerifyJob) -> str:
+    """Return the key of a call: its path; for several files of a directory, a name that no file can have."""
+    path = Path(call.path).absolute()
+    return f"{path.parent}{os.sep}*{os.sep}" if call.more_paths else str(path)
+
+
+def _stamp_call(call: VerifyJob) -> dict[str, list[int]] | None:
+    """Return the stamps of the files of a call, by name."""
+    stamps = [_stamp_files(path) for path in call.paths]
+    known = [one for one in stamps if one is not None]
+    return {name: numbers for one in known for name, numbers in one.items()} if len(known) == len(stamps) else None
 
 
 def _stamp_files(path: str) -> dict[str, list[int]] | None:
-    """Return size, modification time and inode of the file, or of every file in and below the directory."""
+    """Return size, modification time, inode and its change time of the file, or of every file in and below the
+    directory.
+    """
     root = Path(path)
     try:
         if not root.is_dir():
@@ -481,7 +495,7 @@ def _stamp_files(path: str) -> dict[str, list[int]] | None:
 
 
 def _stat_numbers(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
+    return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
 
 
 def _file_stamp(path: str) -> list[int] | None:

@@ -12,6 +12,7 @@ from binlogtool import __version__
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
+    AGE,
     DURATION,
     PATH,
     HintOptions,
@@ -122,7 +123,7 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
 
         run.save_file(options.write_baseline, encode_document(baseline_to_json(result)), inputs=inputs)
     next_command_options = options.hints.to_read_options(settings.format)
-    _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
+    _print_report(run, result, form, options, next_command_options)
     return run.status
 
 
@@ -141,10 +142,11 @@ def _print_report(
     run: CommandRun,
     report: Report,
     form: str,
-    inputs: tuple[str, ...],
-    github: bool,
+    options: VerifyCommandOptions,
     next_command_options: GivenReadOptions,
 ) -> None:
+    named_paths, fail_on = options.paths, _LEVELS[options.fail_on]
+    inputs = (*named_paths, *(file.path for file in report.files))
     run.say_failures(report.failures)
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
@@ -157,16 +159,20 @@ def _print_report(
             from binlogtool.terminal.escape import make_painter
 
             names = run.settings.verbosity > 0
+            min_severity = None
+            if run.settings.verbosity < 0:
+                min_severity = Severity.NOTE if fail_on is Severity.NOTE else Severity.WARNING
             for line in render_verify_text(
                 report,
                 exit_code=run.status,
                 paint=make_painter(run.use_colour(out)),
                 list_names=names,
-                only_findings=run.settings.verbosity < 0,
+                min_severity=min_severity,
+                named_paths=named_paths,
                 read_options=next_command_options,
             ):
                 out.write_line(line)
-        if github:
+        if "github" in options.report:
             from binlogtool.report.ci_reports import render_workflow_commands
 
             for line in render_workflow_commands(report):
@@ -255,7 +261,9 @@ command = Command(
             is_common=True,
             type=PATH,
             metavar="FILE",
-            help="Skip logs that FILE records as verified and unchanged; results are appended to FILE.",
+            help="Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
+            "unchanged if size, times and inode of all its files are; named files of one directory count as one path. "
+            "Damage that changes none of these is not found: use a new FILE each week.",
         ),
         option(
             ["--max-duration"],
@@ -272,9 +280,10 @@ command = Command(
         ),
         option(
             ["--max-age"],
-            type=DURATION,
+            type=AGE,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the backup stopped copying.",
+            help="Report a log whose newest record is older than this (26h): the backup stopped copying. Logs without "
+            "times get a note instead.",
         ),
         option(
             ["--live"],
@@ -289,9 +298,10 @@ command = Command(
     ],
     help="""Check logs: framing, checksums, content, and how the files of a log fit.
 
-    Only reads. Files of one log that are named together are checked as a set, except with --state or --master.
+    Only reads. Files of one log that are named together are checked as a set, except with --master.
     Compressed files are read (.gz, .zst, .xz, .bz2; .lz4 with the Python package lz4). Every byte is accounted for. -q
-    prints only files with findings. The last line names the command to use next.
+    prints only files with warnings and errors, and with notes if --fail-on is note. The last line names the command to
+    use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),

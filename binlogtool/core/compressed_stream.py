@@ -22,6 +22,10 @@ HEAD_SIZE = 4
 _MAX_ZSTD_WINDOW = 1 << 27
 _MAX_ZSTD_READ = 1 << 16
 """Bytes unpacked by one call: those of a call that meets damage are lost."""
+_MAX_HEADER_READ = 16
+"""Largest read of a decompressor that is for a header, which it needs whole."""
+_FINE_BYTES = 4 * io.DEFAULT_BUFFER_SIZE
+"""Compressed bytes before damage that are unpacked again one by one, so that no unpacked byte before it is lost."""
 
 
 def find_method(head: bytes) -> str | None:
@@ -52,22 +56,28 @@ class CompressedStream:
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._tracker = ZstdFrameTracker() if head == ZSTD else None
-        self._input = _CountingInput(head, rest, self._tracker)
-        joined: Any = io.BufferedReader(self._input)
         self.method = find_method(head) or ""
-        if self.method == "gzip":
-            self._reader: Any = importlib.import_module("gzip").GzipFile(fileobj=joined)
-        elif self.method == "zstd":
-            decompressor = importlib.import_module("zstandard").ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-            self._reader = decompressor.stream_reader(joined, read_across_frames=True)
-        elif self.method == "xz":
-            self._reader = importlib.import_module("lzma").LZMAFile(joined)
-        elif self.method == "lz4":
-            self._reader = importlib.import_module("lz4.frame").LZ4FrameFile(joined)
-        else:
-            self._reader = importlib.import_module("bz2").BZ2File(joined)
+        self._head, self._rest = head, rest
+        self._origin = rest.tell() if rest.seekable() else None
+        self._unpacked_size = 0
+        self._is_fine = False
+        self._input = _CountingInput(head, rest, self._tracker)
+        self._reader = self._open_reader(io.BufferedReader(self._input))
         self.failure: str | None = None
         """Why the unpacked bytes end before those of the log; None while nothing is wrong."""
+
+    def _open_reader(self, joined: Any) -> Any:
+        """Return a reader of the unpacked bytes of a stream."""
+        if self.method == "gzip":
+            return importlib.import_module("gzip").GzipFile(fileobj=joined)
+        if self.method == "zstd":
+            decompressor = importlib.import_module("zstandard").ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+            return decompressor.stream_reader(joined, read_across_frames=True)
+        if self.method == "xz":
+            return importlib.import_module("lzma").LZMAFile(joined)
+        if self.method == "lz4":
+            return importlib.import_module("lz4.frame").LZ4FrameFile(joined)
+        return importlib.import_module("bz2").BZ2File(joined)
 
     def read1(self, size: int) -> bytes:
         """Return up to `size` bytes; b"" at the end of the stream, or where `failure` says that it is cut or damaged.
@@ -85,11 +95,25 @@ class CompressedStream:
         except Exception as error:  # zlib.error, LZMAError, ZstdError, OSError without a number: bad data
             if isinstance(error, OSError) and error.errno is not None:
                 raise
+            if self._tracker is None and self._origin is not None and not self._is_fine:
+                self._restart_finely(self._origin)
+                return self.read1(size)
             self.failure = f"the {self.method} data is damaged before byte {self.packed_size:,} of the file ({error})"
             return b""
         if not data and self._tracker is not None and not self._tracker.is_between_frames:
             self.failure = self._describe_cut()
+        self._unpacked_size += len(data)
         return data
+
+    def _restart_finely(self, origin: int) -> None:
+        """Unpack the stream again up to the bytes already returned, then one compressed byte at a time."""
+        self._is_fine = True
+        self._rest.seek(origin)
+        self._input = _CountingInput(self._head, self._rest, None, max(0, self._input.count - _FINE_BYTES))
+        self._reader = self._open_reader(self._input)
+        remaining = self._unpacked_size
+        while remaining and (data := self._reader.read1(min(remaining, _MAX_ZSTD_READ))):
+            remaining -= len(data)
 
     def _describe_cut(self) -> str:
         return f"the {self.method} data is cut at byte {self.packed_size:,} of the file"
@@ -105,20 +129,28 @@ class CompressedStream:
 
 
 class _CountingInput(io.RawIOBase):
-    """Bytes already read from a stream, then the rest of the stream; counts them."""
+    """Bytes already read from a stream, then the rest of the stream; counts them.
 
-    def __init__(self, head: bytes, rest: IO[bytes], tracker: ZstdFrameTracker | None) -> None:
-        self._head, self._rest, self._tracker = head, rest, tracker
+    fine_from: offset from which each read returns one byte.
+    """
+
+    def __init__(
+        self, head: bytes, rest: IO[bytes], tracker: ZstdFrameTracker | None, fine_from: int | None = None
+    ) -> None:
+        self._head, self._rest, self._tracker, self._fine_from = head, rest, tracker, fine_from
         self.count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
+        size = len(buffer)
+        if self._fine_from is not None and size > _MAX_HEADER_READ:
+            size = min(size, max(1, self._fine_from - self.count))
         if self._head:
-            data, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
+            data, self._head = self._head[:size], self._head[size:]
         else:
-            data = self._rest.read(len(buffer)) or b""
+            data = self._rest.read(size) or b""
         buffer[: len(data)] = data
         self.count += len(data)
         if self._tracker is not None:

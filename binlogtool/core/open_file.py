@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
@@ -172,6 +173,11 @@ class StreamSource(Source):
             raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
 
     @property
+    def is_unpacked(self) -> bool:
+        """True if the stream is unpacked while it is read."""
+        return isinstance(self._stream, CompressedStream)
+
+    @property
     def _failure(self) -> str | None:
         return self._stream.failure if isinstance(self._stream, CompressedStream) else None
 
@@ -188,6 +194,11 @@ class StreamSource(Source):
         for stream in (self._stream, self._underlying):
             if stream is not None and stream is not sys.stdin.buffer:
                 stream.close()
+
+
+def is_unpacked(source: Source) -> bool:
+    """Return True if the source unpacks a compressed file while it is read."""
+    return isinstance(source, StreamSource) and source.is_unpacked
 
 
 class TruncatedSource(Source):
@@ -302,6 +313,9 @@ def open_source(path: str) -> Source:
     source = FileSource(real_path)
     source.name = path
     head = read_head(source)
+    if not head and path.endswith(READABLE_COMPRESSED_SUFFIXES):
+        source.close()
+        raise InputOutputError(f"{path}: the file is empty; copy it again from where it was compressed")
     if head.startswith(COMPRESSED_HEADS):
         source.close()
         return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
@@ -536,7 +550,9 @@ def detect_format(head: FileHead) -> Format:
     best = max(match.score for match, _ in scored)
     fitting = [(match, format_) for match, format_ in scored if match.score == best]
     if best <= 0:
-        first_bytes = head.data[:16].hex(" ") or "an empty file"
+        if not head.data:
+            raise UnknownFormatError(f"{head.name}: the file is empty")
+        first_bytes = head.data[:16].hex(" ")
         raise UnknownFormatError(
             f"{head.name}: no known log format (starts with {first_bytes}); known: {_list_known_formats()}"
         )
@@ -555,9 +571,9 @@ def detect_source_format(source: Source, head: FileHead) -> Format:
     """
     try:
         return detect_format(head)
-    except UnknownFormatError:
+    except UnknownFormatError as error:
         _require_unpacked(source)
-        raise
+        raise UnknownFormatError(f"{source.name}{str(error).removeprefix(head.name)}") from error
 
 
 def _require_unpacked(source: Source) -> None:
@@ -661,7 +677,7 @@ def open_file(
         if preceding is None and hints.earlier is not None:
             state = msgspec.json.decode(hints.earlier)
             preceding = PrecedingFiles(state["name"], lambda _format_name: state.get("carried"))
-        head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
+        head = FileHead(data, _get_log_name(path, source), size, shared, peek, hints, read_sibling, redo, preceding)
         detected = format_ or detect_source_format(source, head)
         if not data:
             _require_unpacked(source)
@@ -676,6 +692,12 @@ def open_file(
     except BaseException:
         source.close()
         raise
+
+
+def _get_log_name(path: str, source: Source) -> str:
+    """Return the base name that the log has unpacked: formats read the number of a file from its name."""
+    name = base_name(path)
+    return strip_compressed_suffix(name) if is_unpacked(source) else name
 
 
 def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:

@@ -13,6 +13,16 @@ from binlogtool import formats
 # --- Files of a directory that belong to none of its logs ---
 
 FILE, LINK, COMPRESSED, UNREADABLE = "file", "symbolic link", "compressed file", "unreadable file"
+DESTROYED_LOG = "file named like a log"
+"""Kind of a file that only its name shows to be a log: it has neither header nor record."""
+UNFINISHED_COPY = "unfinished copy of a log"
+LINK_TO_LOG, UNREADABLE_LOG = "symbolic link named like a log", "unreadable file named like a log"
+UNREAD_LOGS = {
+    DESTROYED_LOG: (3, "named like a log file, but it has neither header nor record"),
+    LINK_TO_LOG: (4, "not checked: symbolic links are not followed; name its target, or the link itself"),
+    UNREADABLE_LOG: (4, "not checked: the file cannot be read"),
+}
+"""Kind of a skipped file that is, or was, part of a log -> exit status, and why it was not read."""
 
 
 class SkippedFile(NamedTuple):
@@ -27,12 +37,30 @@ READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2", ".lz4")
 COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".lzma", ".Z", ".zip", ".7z")
 
 
+def strip_compressed_suffix(name: str) -> str:
+    """Return the name of a compressed file without the suffix of its compression; other names unchanged."""
+    suffix = next((one for one in COMPRESSED_SUFFIXES if name.endswith(one)), "")
+    return name.removesuffix(suffix)
+
+
 def is_compressed_log(skipped: SkippedFile) -> bool:
     """Return True for a compressed file with the name of a log file: then a part of the log is not read."""
-    end = next((one for one in COMPRESSED_SUFFIXES if skipped.name.endswith(one)), None)
-    if skipped.kind != COMPRESSED or end is None:
+    name = os.path.basename(skipped.name)
+    log_name = strip_compressed_suffix(name)
+    if skipped.kind != COMPRESSED or log_name == name:
         return False
-    return next(formats.find_by_file_name(os.path.basename(skipped.name)[: -len(end)]), None) is not None
+    return next(formats.find_by_file_name(log_name), None) is not None
+
+
+_UNFINISHED_SUFFIXES = (".part", ".partial", ".filepart", ".tmp")
+"""Name suffixes that copying programs give to a file until it is complete."""
+
+
+def is_unfinished_copy(name: str) -> bool:
+    """Return True for the name of a log, compressed or not, that a copying program has not completed."""
+    base = os.path.basename(name)
+    copied = next((base.removesuffix(end) for end in _UNFINISHED_SUFFIXES if base.endswith(end)), None)
+    return copied is not None and next(formats.find_by_file_name(strip_compressed_suffix(copied)), None) is not None
 
 
 # --- Progress listener ---

@@ -5,6 +5,7 @@ Symbolic links are not followed; depth and number of entries are bounded.
 
 from __future__ import annotations
 
+import codecs
 import fnmatch
 import os
 import re
@@ -34,12 +35,17 @@ from binlogtool.core.open_file import (
 from binlogtool.core.progress import (
     COMPRESSED,
     COMPRESSED_SUFFIXES,
+    DESTROYED_LOG,
     FILE,
     LINK,
+    LINK_TO_LOG,
     READABLE_COMPRESSED_SUFFIXES,
+    UNFINISHED_COPY,
     UNREADABLE,
+    UNREADABLE_LOG,
     SkippedFile,
     is_compressed_log,
+    is_unfinished_copy,
 )
 from binlogtool.core.resync import CHECKSUM_RIGHT
 from binlogtool.core.scan import Scan
@@ -92,6 +98,8 @@ class FileProof(msgspec.Struct, frozen=True):
         nascent: the formats whose server may leave a file like this (empty or torn).
         error: why the file cannot be read.
         is_compressed: the file is compressed.
+        is_blank: the file is empty, or its first bytes are zeros.
+        is_other: the content is a text, a program or an archive: no server wrote it as a log.
         is_gone: the file was removed since it was listed.
     """
 
@@ -99,6 +107,8 @@ class FileProof(msgspec.Struct, frozen=True):
     nascent: tuple[str, ...] = ()
     error: str | None = None
     is_compressed: bool = False
+    is_blank: bool = False
+    is_other: bool = False
     is_gone: bool = False
 
 
@@ -130,7 +140,24 @@ def _prove_source(source: Source, path: str, candidates: Sequence[Format]) -> Fi
         if _holds_record(source, head, candidate):
             return FileProof(candidate)
     zeros = not any(data)
-    return FileProof(nascent=tuple(one.name for match, one in matches if match.score >= NASCENT_SCORE or zeros))
+    nascent = tuple(one.name for match, one in matches if match.score >= NASCENT_SCORE or zeros)
+    return FileProof(nascent=nascent, is_blank=zeros, is_other=data.startswith(_OTHER_HEADS) or _is_text(data))
+
+
+_OTHER_HEADS = (b"\x7fELF", b"PK\x03\x04", b"7z\xbc\xaf")
+"""First bytes of core dumps and archives, whose names may end in digits as those of logs do."""
+_TEXT_BYTES = bytes([*b"\t\n\r", *range(32, 127), *range(128, 256)])
+
+
+def _is_text(data: bytes) -> bool:
+    """Return True if the bytes are text in UTF-8; their end may cut a character."""
+    if not data or data.translate(None, _TEXT_BYTES):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
@@ -180,6 +207,12 @@ class LogMembers(NamedTuple):
     strays: list[str]
 
 
+class NoLogFoundError(UnknownFormatError):
+    """A directory has no log that can be read as it is. skipped: its files, which may be compressed logs."""
+
+    skipped: Sequence[SkippedFile] = ()
+
+
 class DirectoryListing(NamedTuple):
     """Content of a directory: its logs, and the files that belong to no log."""
 
@@ -201,17 +234,29 @@ def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
     candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
     is_named = only_format is not None
     entries = list(_walk_directory(directory))  # again, now that the formats are loaded: files come and go
-    skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
+    skipped = [SkippedFile(name, kind) for name, kind in _mark_links(directory, entries, candidates) if kind != FILE]
     listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
-def list_compressed_logs(directory: str) -> list[SkippedFile]:
-    """Return the compressed files with names of log files in a directory; an empty list if it is not a directory."""
-    if is_url(directory) or not os.path.isdir(directory):
-        return []
-    compressed = (SkippedFile(name, COMPRESSED) for name, kind in _walk_directory(directory) if kind == FILE)
-    return [one for one in compressed if is_compressed_log(one)]
+def _mark_links(
+    directory: str, entries: Iterable[tuple[str, str]], candidates: Sequence[Format]
+) -> Iterator[tuple[str, str]]:
+    """Yield the entries, with the kind of links that are named like logs and lead out of the listed files."""
+    entries = list(entries)
+    links = {name for name, kind in entries if kind == LINK and any(_is_log_name(name, one) for one in candidates)}
+    if links:
+        root = os.path.realpath(directory)
+        targets = {name: os.path.realpath(os.path.join(root, name)) for name in links}
+        files = {os.path.join(root, name) for name, kind in entries if kind == FILE}
+        links = {name for name, target in targets.items() if target not in files}
+    yield from ((name, LINK_TO_LOG if name in links else kind) for name, kind in entries)
+
+
+def _is_log_name(name: str, format_: Format) -> bool:
+    """Return True if a name shows that a file is, or was, a log of this format."""
+    base, files = os.path.basename(name), format_.files
+    return files.name_stem(base) is not None and any(fnmatch.fnmatchcase(base, one) for one in files.log_patterns)
 
 
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
@@ -240,14 +285,21 @@ def _group_files(directory: str, names: list[str], formats_: list[Format], is_na
     if not logs and is_named:
         sorting.add_fixed_names(formats_[0])
         logs = list(sorting.iter_logs(directory, formats_[0]))
+    unmatched_files = [SkippedFile(name, _classify_unmatched(name)) for name in names if not candidates[name]]
+    skipped = sorted([*sorting.skipped, *unmatched_files])
     if not logs:
-        raise _make_no_log_error(directory, probe_results, names)
-    unmatched_files = [
-        SkippedFile(name, COMPRESSED if name.endswith(COMPRESSED_SUFFIXES) else FILE)
-        for name in names
-        if not candidates[name]
-    ]
-    return DirectoryListing(logs, sorted([*sorting.skipped, *unmatched_files]))
+        error = _make_no_log_error(directory, probe_results, names)
+        if isinstance(error, NoLogFoundError):
+            error.skipped = skipped
+        raise error
+    return DirectoryListing(logs, skipped)
+
+
+def _classify_unmatched(name: str) -> str:
+    """Return the kind of a file whose name is that of no log."""
+    if is_unfinished_copy(name):
+        return UNFINISHED_COPY
+    return COMPRESSED if name.endswith(COMPRESSED_SUFFIXES) else FILE
 
 
 def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_names: list[str]) -> BinlogtoolError:
@@ -269,9 +321,7 @@ def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_
             f"{text}; compressed: "
             f"{compressed[0]}{f' and {len(compressed) - 1:,} more' if compressed[1:] else ''} ({advice})"
         )
-    return UnknownFormatError(
-        f"{text}; named like a log file, but not one: {', '.join(names)}{more}" if names else text
-    )
+    return NoLogFoundError(f"{text}; named like a log file, but not one: {', '.join(names)}{more}" if names else text)
 
 
 def _matches_name_patterns(name: str, format_: Format) -> bool:
@@ -299,11 +349,13 @@ class _LogGrouper:
         self._member_names: dict[tuple[str, str], list[str]] = {}
         self._strays: dict[tuple[str, str], list[str]] = {}
         self._stems: set[tuple[str, str, str]] = set()
+        self._proven_directories: set[str] = set()
 
     def add_if_proven(self, name: str, result: FileProof) -> None:
         """Add the file if it is proven."""
         if result.proven is not None:
             self._member_names.setdefault(_log_key(name, result.proven), []).append(name)
+            self._proven_directories.add(os.path.dirname(name))
             stem = result.proven.files.name_stem(os.path.basename(name))
             if stem is not None:
                 self._stems.add((*_log_key(name, result.proven), stem))
@@ -318,14 +370,26 @@ class _LogGrouper:
             return
         is_compressed = result.is_compressed or name.endswith(COMPRESSED_SUFFIXES)
         kind = COMPRESSED if is_compressed else UNREADABLE if result.error is not None else FILE
+        if kind != COMPRESSED and matching_format is None and any(_is_log_name(name, one) for one in candidates):
+            kind = self._classify_unproven_log(name, result)
         self.skipped.append(SkippedFile(name, kind))
         if matching_format is not None and not is_compressed:
             self._strays.setdefault(_log_key(name, matching_format), []).append(name)
 
+    def _classify_unproven_log(self, name: str, result: FileProof) -> str:
+        """Return the kind of a file that is named like a log and belongs to no proven log.
+
+        Beside proven logs, a file with arbitrary bytes is more likely something else.
+        """
+        if result.error is not None:
+            return UNREADABLE_LOG
+        has_proven_log = os.path.dirname(name) in self._proven_directories
+        return DESTROYED_LOG if result.is_blank or not (has_proven_log or result.is_other) else FILE
+
     def add_fixed_names(self, format_: Format) -> None:
         """Add the skipped files whose name is a pattern of the format without wildcards."""
         for one in [*self.skipped]:
-            if one.kind == FILE and os.path.basename(one.name) in format_.files.patterns:
+            if one.kind in (FILE, DESTROYED_LOG) and os.path.basename(one.name) in format_.files.patterns:
                 self.skipped.remove(one)
                 self._member_names.setdefault(_log_key(one.name, format_), []).append(one.name)
 

@@ -732,6 +732,8 @@ class LogFileRules(msgspec.Struct, frozen=True):
         sort_names: names -> names in the log's own order.
         log_directory: path of a member -> directory of its log ("" = the top); None = the directory of the file.
         name_stem: base name -> the part that is common to all files of one server; None = not a name of a log file.
+        log_patterns: those of `patterns` that other software hardly uses: a file with such a name that holds neither
+            header nor record was a log.
         temporary_patterns: patterns of files that a running server creates and removes again.
         mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
             they are ignored when files with the same name are distinguished.
@@ -741,6 +743,7 @@ class LogFileRules(msgspec.Struct, frozen=True):
     sort_names: Callable[[Sequence[str]], list[str]] | None = None
     log_directory: Callable[[str], str] | None = None
     name_stem: Callable[[str], str | None] = lambda _name: ""
+    log_patterns: tuple[str, ...] = ()
     temporary_patterns: tuple[str, ...] = ()
     mutable_header: tuple[int, int] = (0, 0)
 
@@ -769,6 +772,7 @@ class ReadRules(msgspec.Struct, frozen=True):
         compact_layout: layout -> the part of it that set validation and replay need after the file was read; it is kept
             for each file of a directory. None = all of it.
         find_header_bit_flips: head of a damaged file -> the flipped bits that provably explain it.
+        reads_siblings: files are read at any offset, together with other files of their directory.
     """
 
     detect: Callable[[FileHead], FormatMatch]
@@ -784,6 +788,7 @@ class ReadRules(msgspec.Struct, frozen=True):
     clone_context: Callable[[Any], Any] | None = None
     compact_layout: Callable[[LogFileLayout], LogFileLayout] | None = None
     find_header_bit_flips: HeaderFlipFinder | None = None
+    reads_siblings: bool = False
     compiled_layouts: Callable[[], Iterable[LogFileLayout]] | None = None
 
 

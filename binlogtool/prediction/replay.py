@@ -8,8 +8,8 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +18,14 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
+from binlogtool.core import progress
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
-from binlogtool.core.record_selection import FileFinding, RecordBlock, is_sequence_position
-from binlogtool.core.resolve_paths import LogGroup, resolve_logs
-from binlogtool.errors import LimitError, UsageError
+from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
+from binlogtool.core.resolve_paths import LogGroup, find_newest, resolve_logs
+from binlogtool.core.unpack_members import unpack_members
+from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.replay import (
     APPLIED,
@@ -56,7 +58,13 @@ from binlogtool.prediction.replay_options import (
 )
 from binlogtool.prediction.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
-from binlogtool.verification.verify import LogExamination, LogVerifyOptions, examine_log
+from binlogtool.verification.verify import (
+    LogExamination,
+    LogVerifyOptions,
+    examine_log,
+    group_named_files,
+    resolve_with_compressed,
+)
 
 if TYPE_CHECKING:
     from binlogtool.format_api.format import Format
@@ -402,11 +410,80 @@ def replay_paths(
     on_decision: OnDecision | None = None,
 ) -> list[ReplayResult]:
     """Predict the replay of each log below the paths, with the parameters of `binlogtool.replay`."""
-    logs = [group for path in paths for group in find_logs_to_replay(os.fspath(path), format)]
+    logs = list(_resolve_paths([os.fspath(path) for path in paths], format))
+    plain_logs = [replace(group, compressed={}) for group in logs]
     return [
-        replay_log(group, replace(options, until=until), on_decision)
-        for group, until in zip(logs, find_end_positions(options.until, logs), strict=True)
+        _replay_unpacked(group, replace(options, until=until), on_decision)
+        for group, until in zip(logs, find_end_positions(options.until, plain_logs), strict=True)
     ]
+
+
+def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
+    """Yield the logs that the paths name, with their compressed files; several files of one log are one log."""
+    for unit in group_named_files(paths, format):
+        if isinstance(unit, LogGroup):
+            yield from [unit] if _has_common_stem(unit) else map(partial(_make_single_log, unit), unit.names)
+            continue
+        _require_rereadable(unit)
+        resolved = resolve_with_compressed(unit, format)
+        progress.report_skipped_files(unit, resolved.skipped)
+        yield from map(_drop_archived_files, resolved.groups)
+
+
+def _has_common_stem(group: LogGroup) -> bool:
+    """Return True if at least two files have names of the same log."""
+    assert group.format is not None
+    stems = {group.format.files.name_stem(os.path.basename(name)) for name in group.names}
+    return len(stems) < len(group.names)
+
+
+def _make_single_log(group: LogGroup, name: str) -> LogGroup:
+    """Return one file of a directory as a log of its own."""
+    path = group.member_path(name)
+    return LogGroup(path, group.format, (path,), False)
+
+
+def _drop_archived_files(group: LogGroup) -> LogGroup:
+    """Return the log as a server in its directory reads it: without compressed files older than a plain one."""
+    plain = tuple(name for name in group.names if name not in group.compressed)
+    if group.format is None or not any(_is_current(name, group, group.format.files.name_stem) for name in plain):
+        return group
+    count = len(group.compressed)
+    text = f"{count:,} compressed files are not read" if count != 1 else "1 compressed file is not read"
+    progress.report_note(f"{group.path}: {text}, as by a server; unpack the files, or name them, to include them")
+    return replace(group, names=plain, compressed={})
+
+
+def _is_current(name: str, group: LogGroup, name_stem: Callable[[str], str | None]) -> bool:
+    """Return True if a plain file is newer than all compressed ones of its log: a server may be writing to it."""
+    older = [one for one in group.compressed if one != name]
+    if any(name == name_stem(one) for one in older):
+        return True
+    newest_by_kind = find_newest([name, *older])
+    others = find_newest(older)
+    return any(newest == name and kind in others for kind, (_, newest) in newest_by_kind.items())
+
+
+def _replay_unpacked(group: LogGroup, options: ReplayOptions, on_decision: OnDecision | None) -> ReplayResult:
+    """Replay one log; read its compressed files from a temporary directory.
+
+    Raises:
+        InputOutputError: a compressed file is cut or damaged.
+    """
+    with unpack_members(group) as unpacked:
+        if unpacked.damaged:
+            name, failure = next(iter(unpacked.damaged.items()))
+            raise InputOutputError(f"{group.member_path(name)}: {failure}")
+        restore = unpacked.restore_path
+        restored_decision = on_decision and (lambda one: on_decision(one._replace(file=restore(one.file))))
+        result = replay_log(unpacked.group, options, restored_decision)
+    return replace(
+        result,
+        path=restore(result.path),
+        stop=None if result.stop is None else result.stop._replace(file=restore(result.stop.file)),
+        read=tuple(map(restore, result.read)),
+        findings=tuple((restore(path), found) for path, found in result.findings),
+    )
 
 
 def replay_log(
@@ -431,9 +508,13 @@ def find_logs_to_replay(path: str, format: str) -> list[LogGroup]:
     Raises:
         UsageError, UnknownFormatError, InputOutputError.
     """
+    _require_rereadable(path)
+    return resolve_logs(path, format)
+
+
+def _require_rereadable(path: str) -> None:
     if path == "-":
         raise UsageError("replay-dry-run needs files, not standard input: the whole log is verified first")
-    return resolve_logs(path, format)
 
 
 class _LogReplay:
@@ -547,6 +628,9 @@ class _LogReplay:
                 if len(part) == 0 or self._is_over(name, end) or self._skips_records(part):
                     break
                 self._feed_block(name, part)
+            if is_gtid_position(self._options.until) and not self._clock.is_over:
+                for text in log.find_unmatched(selection, self._records_fed).missing:
+                    progress.report_note(f"{self._group.path}: {text.replace('--stop-position', '--until')}")
         finally:
             log.close()
 
@@ -585,7 +669,9 @@ class _LogReplay:
         if name in self._records_reached or (end is None and self._options.until is None):
             return False
         position = self._file_positions[name]
-        return (end is not None and self._file_positions.get(end.file, position) < position) or self._is_cut(position)
+        if end is not None and self._file_positions.get(end.file, position) < position:
+            return True
+        return not is_gtid_position(self._options.until) and self._is_cut(position)  # records without GTID are left out
 
     @cached_property
     def _file_positions(self) -> dict[str, int]:

@@ -273,7 +273,8 @@ def build_situation(
 
 def _make_member_reader(group: LogGroup, name: str) -> RangeReader | None:
     """Return a reader of a member in a folder below the log, or of another file in the directory of the log."""
-    if group.is_set and name in group.names and os.path.dirname(name) and not is_url(group.path):
+    is_elsewhere = bool(os.path.dirname(name)) or name in group.compressed
+    if group.is_set and name in group.names and is_elsewhere and not is_url(group.path):
         return make_reopening_reader(group.member_path(name))
     return make_sibling_reader(os.path.join(group.path, "_") if group.is_set else group.path, name)
 

@@ -7,7 +7,7 @@ import os
 import pwd
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import is_url
+from binlogtool.core.progress import SkippedFile, is_compressed_log
 from binlogtool.core.record_selection import ReadOptions
-from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, find_newest, resolve_path
+from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.prediction.replay import ReplayResult, replay_log
@@ -37,6 +38,7 @@ from binlogtool.verification.verify import (
 from binlogtool.verification.verify_report import (
     PathFailure,
     Report,
+    SkippedFiles,
     merge_reports,
     report_failure,
     report_skipped_files,
@@ -226,7 +228,11 @@ def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
     while pending:
         top = pending.pop()
         try:
-            yield from _drop_nested({group.path for group in resolve_path(top, format).groups})
+            resolved = resolve_path(top, format)
+            yield from _drop_nested({group.path for group in resolved.groups})
+            yield from _find_unread_logs(top, resolved.groups, resolved.skipped)
+        except NoLogFoundError as error:
+            yield from _find_unread_logs(top, (), error.skipped)
         except UnknownFormatError:
             pass
         except UsageError:
@@ -235,6 +241,18 @@ def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
             yield PathFailure(top, str(error), error.exit_code)
             continue
         pending += reversed(_list_directories_at_depth(top, MAX_DEPTH + 1))
+
+
+_COMPRESSED = "its logs are compressed, and a server reads no compressed files: unpack them first"
+
+
+def _find_unread_logs(top: str, groups: Sequence[LogGroup], files: Sequence[SkippedFile]) -> Iterator[PathFailure]:
+    """Yield a failure for each destroyed log, and for each directory whose logs are all compressed."""
+    skipped = SkippedFiles(top, tuple(files))
+    yield from skipped.destroyed_logs
+    compressed = {os.path.dirname(path) or os.curdir for path in skipped.compressed_paths}
+    for directory in sorted(compressed - {os.path.normpath(group.path) for group in groups}):
+        yield PathFailure(directory, _COMPRESSED, LimitError.exit_code)
 
 
 def _drop_nested(directories: set[str]) -> Iterator[str]:
@@ -377,6 +395,10 @@ def _diagnose_once(path: str, format: str, replay_options: ReplayOptions, *, liv
     try:
         resolved = resolve_path(path, format)
         replays = tuple(replay_log(group, replay_options, verify=verify_and_collect) for group in resolved.groups)
+        if not any(file.records for report in reports for file in report.files) and any(
+            map(is_compressed_log, resolved.skipped)
+        ):
+            raise LimitError(_COMPRESSED)
         diagnosis = Diagnosis(
             path, merge_reports([*reports, replace(report_skipped_files(path, resolved.skipped), failures=())]), replays
         )

@@ -41,7 +41,7 @@ CHECKS = {
     ),
     "order": ("gap-in-sequence", "sequence-regression", "duplicate-sequence", "time-regression"),
     "references": ("dangling-reference", "incomplete-transaction"),
-    "close": ("unclean-close", "changed-while-read", "log-outdated"),
+    "close": ("unclean-close", "changed-while-read", "log-outdated", "age-unknown"),
     "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set", "member-not-named"),
 }  # fmt: skip
 """Name of a check -> its finding ids. Every finding id belongs to one check."""
@@ -109,6 +109,9 @@ def _format_findings(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
+NOT_READ = "not-read"
+"""Name of the check that a path could be read and is a log."""
+
 # --- SARIF 2.1.0 ---
 
 MAX_RESULTS = 5000
@@ -116,6 +119,15 @@ MAX_RESULTS = 5000
 
 _MAX_PER_GROUP = 20
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+_NOT_READ_RULE = {
+    "id": NOT_READ,
+    "shortDescription": {"text": "The file could not be read, or is no log."},
+    "fullDescription": {"text": "The file could not be read, or is no log: nothing in it was checked."},
+    "help": {"text": "The message says why. Copy the file again, or leave it out of the paths."},
+    "defaultConfiguration": {"level": "error"},
+}
 
 
 def report_to_sarif(report: Report, version: str) -> dict[str, Any]:
@@ -127,8 +139,14 @@ def report_to_sarif(report: Report, version: str) -> dict[str, Any]:
     if len(results) > MAX_RESULTS:
         results = list(_group_results(findings, index))[:MAX_RESULTS]
     failures = [_make_notification(f.path, f.message) for f in report.failures]
+    rules = [_make_rule(id_) for id_ in used]
+    if failures:
+        rules.append(_NOT_READ_RULE)
+        results = [*(_make_unread_result(f.path, f.message, len(used)) for f in report.failures), *results][
+            :MAX_RESULTS
+        ]
     run = {
-        "tool": {"driver": {"name": "binlogtool", "version": version, "rules": [_make_rule(id_) for id_ in used]}},
+        "tool": {"driver": {"name": "binlogtool", "version": version, "rules": rules}},
         "invocations": [{"executionSuccessful": not report.incomplete and not failures,
                          "toolExecutionNotifications": failures}],
         "artifacts": [{"location": {"uri": path_to_uri(f.path)}, "length": f.size} for f in report.files],
@@ -139,9 +157,15 @@ def report_to_sarif(report: Report, version: str) -> dict[str, Any]:
 
 
 def path_to_uri(path: str) -> str:
-    """Return a path as a URI reference; relative paths stay relative."""
+    """Return a path as a URI reference: relative for a path below the working directory, which code scanning takes for
+    the root of the repository.
+    """
+    pure = Path(path)
+    if pure.is_absolute() and pure.is_relative_to(Path.cwd()) and pure != Path.cwd():
+        pure = pure.relative_to(Path.cwd())
+        path = str(pure)
     data = encode_text(path)
-    return f"file://{quote(data)}" if Path(path).is_absolute() else quote(data)
+    return f"file://{quote(data)}" if pure.is_absolute() else quote(data)
 
 
 def _make_rule(id_: str) -> dict[str, Any]:
@@ -188,15 +212,25 @@ def _group_results(findings: list[tuple[str, Finding]], index: dict[str, int]) -
             yield result
 
 
+def _make_unread_result(path: str, message: str, rule_index: int) -> dict[str, Any]:
+    """Return the result for a path that could not be read: viewers show results, but no notifications."""
+    where = {"artifactLocation": {"uri": path_to_uri(path)}, "region": {"startLine": 1}}
+    return {
+        "ruleId": NOT_READ,
+        "ruleIndex": rule_index,
+        "level": "error",
+        "message": {"text": escape(message)},
+        "locations": [{"physicalLocation": where}],
+        "partialFingerprints": {"binlogtool/v1": _hash_text(f"{NOT_READ} {os.path.basename(path)}")},
+    }
+
+
 def _make_notification(path: str, message: str) -> dict[str, Any]:
     where = {"physicalLocation": {"artifactLocation": {"uri": path_to_uri(path)}}}
     return {"level": "error", "message": {"text": escape(message)}, "locations": [where]}
 
 
 # --- GitLab code quality report ---
-
-NOT_READ = "not-read"
-"""Check name for a path that could not be read or recognised."""
 
 _SEVERITIES = {Severity.NOTE: "info", Severity.WARNING: "minor", Severity.ERROR: "critical"}
 
@@ -266,13 +300,14 @@ def render_workflow_commands(report: Report) -> Iterator[str]:
 
 
 def _render_annotation(word: str, path: str, finding: Finding) -> str:
-    text = f"{format_offset(finding.offset)}: {format_finding(finding)}"
+    where = "" if finding.offset is None else f"{format_offset(finding.offset)}: "
+    text = f"{where}{format_finding(finding)}"
     return f"::{word} file={escape_property(path)},line=1,title={escape_property(finding.id)}::{escape_message(text)}"
 
 
 # --- A report for a pull request, a wiki or a step summary ---
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$@:])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$@]|:(?=//|[\w+-]+:))")
 MAX_FINDINGS = 200
 
 

@@ -254,7 +254,7 @@ def _list_replace_steps(
     force = " replay-dry-run --policy force " in hint
     shows_bytes = " hexdump-annotate " in hint and inspected is not None
     if hint != inspected and not shows_bytes and not (force and has_script):
-        yield RepairStep("truncation is refused, for the reasons above; this shows more", hint)
+        yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
     if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
         name = os.path.basename(os.path.abspath(diagnosis.path))
         yield RepairStep(

@@ -137,7 +137,8 @@ class FindingPolicy(msgspec.Struct, frozen=True):
 
 
 def check_age(report: Report, max_age: float, now: datetime) -> Report:
-    """Return the report with a finding for each log whose newest record is older than `max_age` seconds.
+    """Return the report with a finding for each log whose newest record is older than `max_age` seconds, and a note for
+    each log without times.
 
     The files of a set, or single files in one directory, count as one log. The times are in `details.newest_time`.
     """
@@ -154,24 +155,24 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
     for numbers in logs.values():
         newest = max(numbers, key=lambda number: (files[number].details.get("newest_time") or "", number))
         file = files[newest]
-        text = _describe_age(file.details.get("newest_time"), max_age, now)
-        if text is not None and not any("unread" in files[number].details for number in numbers):
-            found = make_finding("log-outdated", None, 0, text)
+        found = _check_newest_time(file.details.get("newest_time"), max_age, now)
+        if found is not None and not any("unread" in files[number].details for number in numbers):
             files[newest] = replace(file, findings=(*file.findings, found))
     return replace(report, files=tuple(files))
 
 
-def _describe_age(newest_time: str | None, max_age: float, now: datetime) -> str | None:
-    """Return a text about a log that is too old; None if it is recent enough."""
+def _check_newest_time(newest_time: str | None, max_age: float, now: datetime) -> Finding | None:
+    """Return the finding for a log that is too old, or whose age is not known; None if it is recent enough."""
     if newest_time is None:
-        return "no record has a time, so the age of the log is unknown (--max-age)"
+        return make_finding("age-unknown", None, 0, "--max-age was not checked: no record has a time")
     age = (now - datetime.fromisoformat(newest_time)).total_seconds()
     if age <= max_age:
         return None
-    return (
+    text = (
         f"the newest record is from {newest_time[:19]}Z, {format_duration(age)} ago; "
         f"--max-age allows {format_duration(max_age)}"
     )
+    return make_finding("log-outdated", None, 0, text)
 
 
 def compute_exit_code(report: Report, fail_on: Severity | None) -> int:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from binlogtool import formats
 from binlogtool.core.json_text import encode_document, finding_to_value
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.findings import Severity
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.replay import VERBS
@@ -174,11 +176,32 @@ def render_state_differences(
         return
     count = format_quantity(len(differences), "object")
     yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {count}"
-    for difference in differences:
+    for difference in differences[:MAX_OBJECTS]:
         empty_text = "unknown" if difference.get("unknown") else "nothing"
         keys = " and ".join(empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))
         digests = " and ".join("-" if d is None else str(d)[:16] for d in _get_sides(difference, "digest"))
         yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
+    if len(differences) > MAX_OBJECTS:
+        yield f"  … {format_quantity(len(differences) - MAX_OBJECTS, 'more object')} (-O json has all)"
+
+
+def suggest_after_comparison(
+    differences: Sequence[Mapping[str, Any]],
+    sides: Sequence[tuple[Sequence[ReplayResult], Sequence[str]]],
+    read_options: GivenReadOptions = NO_READ_OPTIONS,
+) -> Iterator[str]:
+    """Yield the commands that show the changes to the first object that differs.
+
+    Args:
+        sides: The replays of each side, and the paths as the user named them.
+    """
+    names = [str(one["name"]) for one in differences if not str(one["name"]).startswith("(")]
+    for replays, paths in sides if names else ():
+        files = [path for one in replays for path in one.read]
+        if not replays or any(path.endswith(READABLE_COMPRESSED_SUFFIXES) for path in files):
+            continue  # the command would not read the compressed files of a directory
+        command = "dump" if formats.load_format(replays[0].format).tables is None else "rows"
+        yield read_options.make_command(command, "--object", names[0], *paths)
 
 
 def _get_sides(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:

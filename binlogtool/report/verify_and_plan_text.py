@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.core.open_file import is_url
-from binlogtool.core.progress import SkippedFile
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
@@ -97,21 +98,25 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     None for standard input, which cannot be read again.
     """
     files = [file for file in report.files if file.path != "-"]
+    if any(f.id == "compression-error" and "packed_size" in f.facts for file in files for f in file.findings):
+        return None  # the message says to copy the file again
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
         errors = [f for f in errors if not _is_about_names(f)]
+        errors.sort(key=lambda found: found.id == "changed-while-read")  # its offset is not that of damage
         if errors and file.size:
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
         errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
         if errors and not is_url(set_report.path):
-            return _suggest_for_set(set_report, errors, read_options)
+            return _suggest_for_set(set_report, errors, files, read_options)
     for file in files:
         if file.is_encrypted:
             return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
     for file in files:
         tail = _find_torn_tail(file)
-        if not is_url(file.path) and tail is not None and _is_appended_to(file, report.sets):
+        is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
+        if is_repairable and tail is not None and _is_appended_to(file, report.sets):
             if not file.records:  # truncation would keep no record, and is refused
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
@@ -132,11 +137,17 @@ def _collect_set_findings(set_report: SetReport, files: Iterable[FileReport]) ->
             yield from filter(_is_about_names, file.findings)
 
 
-def _suggest_for_set(set_report: SetReport, errors: Sequence[Finding], read_options: GivenReadOptions) -> str:
+def _suggest_for_set(
+    set_report: SetReport, errors: Sequence[Finding], files: Sequence[FileReport], read_options: GivenReadOptions
+) -> str:
     """Return the command that corrects a list of files; for a missing or exchanged file, the command that shows the
-    steps by hand; for other errors, the command that predicts the replay.
+    steps by hand; for other errors, and for a backup with compressed files, the command that predicts the replay.
     """
-    if _can_fix_list(errors) and formats.load_format(set_report.format).repair.fix_files is not None:
+    has_compressed = any(
+        one.path.endswith(READABLE_COMPRESSED_SUFFIXES) and _find_set(one, (set_report,)) is not None for one in files
+    )
+    can_fix = not has_compressed and _can_fix_list(errors)
+    if can_fix and formats.load_format(set_report.format).repair.fix_files is not None:
         return read_options.make_command("truncate-to-durable", "--fix-meta", path=set_report.path)
     command = "diagnose" if any(map(needs_files, errors)) else "replay-dry-run"
     return read_options.make_command(command, path=set_report.path)
@@ -172,7 +183,7 @@ def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
 
 
 def _find_set(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
-    path = os.path.normpath(file.path)
+    path = os.path.normpath(strip_compressed_suffix(file.path))
     return next(
         (one for one in sets if path in {os.path.normpath(os.path.join(one.path, name)) for name in one.members}), None
     )
@@ -362,11 +373,11 @@ def describe_state(file: FileReport) -> str:
     if worst is Severity.WARNING:
         return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
-        return "WARNING"
+        return "OUTDATED"
     return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
 
 
-STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "ok")
 """States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
 STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
@@ -379,14 +390,21 @@ def _is_no_damage(finding: Finding) -> bool:
     )
 
 
-def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
-    """Return the path, relative to the log set if there is only one."""
-    if len(sets) != 1 or path == sets[0].path:
+def shorten_member_path(path: str, sets: Sequence[SetReport], named_paths: Sequence[str] = ()) -> str:
+    """Return the path, relative to the log set if there is only one, and it is not below a directory that was named."""
+    if len(sets) != 1 or path == sets[0].path or not _is_named(sets[0], named_paths):
         return escape(path)
     from pathlib import PurePath
 
     pure = PurePath(path)
     return escape(str(pure.relative_to(sets[0].path)) if pure.is_relative_to(sets[0].path) else path)
+
+
+def _is_named(set_report: SetReport, named_paths: Sequence[str]) -> bool:
+    """Return True if the user named the directory of a set or its files; also if nothing is known of that."""
+    directories = {os.path.normpath(path) for path in named_paths}
+    directories |= {os.path.normpath(os.path.dirname(path) or os.curdir) for path in named_paths}
+    return not named_paths or os.path.normpath(set_report.path) in directories
 
 
 def render_verify_text(
@@ -395,17 +413,22 @@ def render_verify_text(
     exit_code: int = 0,
     paint: Paint = paint_plain,
     list_names: bool = False,
-    only_findings: bool = False,
+    min_severity: Severity | None = None,
+    named_paths: Sequence[str] = (),
     read_options: GivenReadOptions = NO_READ_OPTIONS,
 ) -> Iterator[str]:
     """Yield the lines of a verify report, without line ends.
 
     Args:
         list_names: Also list the files that are not logs.
-        only_findings: List only files and sets with findings, and what to do next.
+        min_severity: List only files and sets with findings of at least this severity, and what to do next.
+        named_paths: The paths as the user named them.
         read_options: For the suggested command, see `GivenReadOptions`.
     """
-    shown = [shorten_path(f.path, report.sets) for f in report.files]
+    if min_severity is not None:
+        report = _select_findings(report, min_severity)
+    only_findings = min_severity is not None
+    shown = [shorten_member_path(f.path, report.sets, named_paths) for f in report.files]
     widths = [
         max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
     ]
@@ -416,6 +439,8 @@ def render_verify_text(
         yield _format_file_line(name.ljust(width), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
+    for failure in report.failures:
+        yield f"{escape(failure.path)}   not read"
     for set_report in report.sets:
         if set_report.findings:
             yield f"{escape(set_report.path)}  (set of {format_quantity(len(set_report.members), 'file')})"
@@ -436,6 +461,16 @@ def render_verify_text(
         yield f"next: {hint}"
     if exit_code:
         yield f"exit {exit_code}"
+
+
+def _select_findings(report: Report, min_severity: Severity) -> Report:
+    """Return the report without the findings below a severity."""
+
+    def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(one for one in findings if one.severity >= min_severity)
+
+    files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
+    return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))
 
 
 def _format_sizes(file: FileReport) -> tuple[str, str]:

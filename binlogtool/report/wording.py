@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
+from binlogtool.core.progress import COMPRESSED, FILE, UNFINISHED_COPY, UNREAD_LOGS, UNREADABLE, SkippedFile
 from binlogtool.format_api.json_values import encode_text
 from binlogtool.terminal.escape import escape
 
@@ -100,7 +100,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     simple = {
         name: v
         for name, v in values.items()
-        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80
+        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80 and name != "between"
     }
     texts = (
         format_fact(name, v)
@@ -133,8 +133,10 @@ def format_finding(finding: Finding) -> str:
 _DEFAULT_ADVICE = "not followed; name the file itself to read it"
 _ADVICE = {
     FILE: "",
-    COMPRESSED: "name the file itself to read it: it is decompressed on the fly",
+    COMPRESSED: "",
     UNREADABLE: "no permission?",
+    UNFINISHED_COPY: "copy it again",
+    **dict.fromkeys(UNREAD_LOGS, ""),
     "socket": "",
 }
 

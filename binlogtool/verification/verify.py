@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import (
     LogFile,
     SiblingFiles,
@@ -27,17 +29,24 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.progress import COMPRESSED, READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
+from binlogtool.core.progress import (
+    READABLE_COMPRESSED_SUFFIXES,
+    SkippedFile,
+    is_compressed_log,
+    strip_compressed_suffix,
+)
+from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import (
     DirectoryListing,
     LogGroup,
+    NoLogFoundError,
     ResolvedPath,
     find_logs_among,
-    list_compressed_logs,
     resolve_path,
 )
 from binlogtool.core.scan import DamagedRange, Scan
-from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UnknownFormatError, UsageError
+from binlogtool.core.unpack_members import UnpackedLog, unpack_members
+from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
 from binlogtool.format_api.json_values import TimeFormatter
@@ -102,6 +111,8 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:
             raise UsageError(f"unknown depth {self.depth!r}; one of {', '.join(DEPTHS)}")
+        if self.live and self.expect_closed:
+            raise UsageError("--live is for logs in use, --expect-closed for logs that are not: use one of them")
 
 
 _DEFAULT_OPTIONS = LogVerifyOptions()
@@ -348,6 +359,41 @@ def examine_log(
         open_member: Function that opens a file of the log.
         verified: Name -> file that was already verified and is not read again.
     """
+    if not _needs_unpacking(group):
+        return _examine_members(group, options, open_member, verified)
+    with unpack_members(group) as unpacked:
+        examination = _examine_members(unpacked.group, options, open_member, verified)
+    failures = (replace(one, path=unpacked.restore_path(one.path)) for one in examination.failures)
+    return replace(
+        examination,
+        files=tuple(_restore_path(one, unpacked) for one in examination.files),
+        failures=tuple(failures),
+        standalone=[_restore_path(one, unpacked) for one in examination.standalone],
+    )
+
+
+def _needs_unpacking(group: LogGroup) -> bool:
+    """Return True if a log has compressed files, and is read at any offset of any file."""
+    if group.is_set:
+        return bool(group.compressed) and group.format is not None and group.format.reading.reads_siblings
+    if is_url(group.path) or find_file_method(group.path) is None:
+        return False
+    name = next(formats.find_by_file_name(strip_compressed_suffix(os.path.basename(group.path))), None)
+    return name is not None and formats.load_format(name).reading.reads_siblings
+
+
+def _restore_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
+    """Return the member with the path of its compressed file in place of that of its unpacked file."""
+    report = replace(one.report, path=unpacked.restore_path(one.report.path))
+    return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))
+
+
+def _examine_members(
+    group: LogGroup,
+    options: LogVerifyOptions,
+    open_member: Callable[..., LogFile],
+    verified: Mapping[str, VerifiedMember],
+) -> LogExamination:
     failures: list[PathFailure] = []
     members = list(_verify_members(group, options, failures, open_member, verified))
     if options.live and group.is_set:
@@ -451,12 +497,10 @@ def _validate_set(
     rules = group.format.validation.validate_set
     unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_between(group))]
     set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
-    if group.unnamed:  # a file that is not found may be one of these; a gap in the numbers is one in any case
-        set_findings = [
-            one for one in set_findings if one.finding.id != "missing-member" or one.finding.facts.get("between")
-        ]
+    if group.unnamed:  # a file that is not found may be one of these
+        set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
-    for one in set_findings:
+    for one in _attribute_gaps(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
         _add_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
@@ -468,6 +512,36 @@ def _validate_set(
         *_make_unnamed_note(group),
     )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _attribute_gaps(set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]) -> Iterator[SetFinding]:
+    """Yield the findings; a gap after a compressed file that is cut or damaged is a finding about that file."""
+    previous_by_name = {following.member.name: one for one, following in pairwise(members)}
+    for one in set_findings:
+        previous = previous_by_name.get(one.file) if one.finding.id == "gap-in-sequence" else None
+        if previous is not None and _is_cut_stream(previous):
+            text = one.finding.message.replace("this file", os.path.basename(one.file))
+            moved = replace(one.finding, offset=previous.report.size, length=0, message=text)
+            yield SetFinding(previous.member.name, moved, one.replaces_ids)
+        else:
+            yield one
+
+
+def _is_cut_stream(member: VerifiedMember) -> bool:
+    """Return True if a file is compressed, and cut or damaged."""
+    return not isinstance(member.packed_report, bytes) and any(
+        found.id == "compression-error" and "packed_size" in found.facts for found in member.report.findings
+    )
+
+
+def _is_missing(group: LogGroup, found: SetFinding) -> bool:
+    """Return True if the file that a finding is about does not exist under another path than those that were named."""
+    if found.finding.facts.get("between"):
+        return True
+    is_about_member = found.file in group.names
+    return not is_about_member and not os.path.lexists(
+        os.path.join(group.path, _find_stored_name(group.path, found.file))
+    )
 
 
 def _list_between(group: LogGroup) -> list[str]:
@@ -681,8 +755,8 @@ def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[
     only_format = None if format == "auto" else find_format(format)
     try:
         listing = find_logs_among(directory, names, only_format)
-    except UnknownFormatError:
-        listing = DirectoryListing([], [SkippedFile(name, COMPRESSED) for name in names])
+    except NoLogFoundError as error:
+        listing = DirectoryListing([], [*error.skipped])
     except BinlogtoolError:
         return
     groups = [
@@ -732,13 +806,13 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
         UsageError.
     """
     try:
-        resolved = _resolve_with_compressed(path, format)
+        resolved = resolve_with_compressed(path, format)
     except UsageError:
         raise
     except BinlogtoolError as error:
         yield report_failure(path, error)
         return
-    yield from (LogAtPath(path, group) for group in resolved.groups)
+    yield from (LogAtPath(path, group) for group in sorted(resolved.groups, key=lambda group: group.path))
     single_files = [file for file in resolved.skipped if _is_readable_compressed(file)]
     for file in single_files:
         yield from find_logs(os.path.join(path, file.name), format)
@@ -749,12 +823,12 @@ def _is_readable_compressed(file: SkippedFile) -> bool:
     return is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
 
 
-def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
+def resolve_with_compressed(path: str, format: str) -> ResolvedPath:
     """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
         resolved = resolve_path(path, format)
-    except UnknownFormatError:
-        resolved = ResolvedPath([], list_compressed_logs(path))
+    except NoLogFoundError as error:
+        resolved = ResolvedPath([], [*error.skipped])
         if not any(map(_is_readable_compressed, resolved.skipped)):
             raise
     if is_url(path):
@@ -769,15 +843,23 @@ def _add_compressed_members(
     """Return the logs in a directory with those of these files that are compressed members, and these files."""
     groups, members = list(groups), set[SkippedFile]()
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
-    for file in skipped:
-        if _is_readable_compressed(file) and (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
+    unproven: list[SkippedFile] = []
+    for file in filter(_is_readable_compressed, skipped):
+        if (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
             by_log.setdefault(log, []).append(file)
+        else:
+            unproven.append(file)
+    for file in unproven:
+        for log in _guess_logs_of(os.path.join(path, file.name)):
+            if log in by_log or any(_is_group_of(one, *log) for one in groups):
+                by_log.setdefault(log, []).append(file)
+                break
     for (directory, format_name, stem), files in by_log.items():
         number, group = next(
             ((n, one) for n, one in enumerate(groups) if _is_group_of(one, directory, format_name, stem)),
             (len(groups), LogGroup(directory, formats.load_format(format_name), (), True)),
         )
-        by_name = {os.path.splitext(os.path.basename(one.name))[0]: one for one in files}
+        by_name = {strip_compressed_suffix(os.path.basename(one.name)): one for one in files}
         added = {name: one for name, one in by_name.items() if name not in group.names}
         if added and (group.names or len(added) > 1):
             groups[number:] = [_add_compressed(group, added), *groups[number + 1 :]]
@@ -787,7 +869,7 @@ def _add_compressed_members(
 
 def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
     """Return (directory, format, name stem) of the log that a compressed file belongs to; None if there is none."""
-    name = os.path.splitext(os.path.basename(path))[0]
+    name = strip_compressed_suffix(os.path.basename(path))
     try:
         file = open_file(path, name, None if format == "auto" else find_format(format), Limits())
     except BinlogtoolError:
@@ -795,6 +877,15 @@ def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
     file.source.close()
     stem = file.format.files.name_stem(name)
     return None if stem is None else (os.path.dirname(path), file.format.name, stem)
+
+
+def _guess_logs_of(path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (directory, format, name stem) of the logs that a compressed file may belong to by its name."""
+    name = strip_compressed_suffix(os.path.basename(path))
+    for format_name in formats.find_by_file_name(name):
+        stem = formats.load_format(format_name).files.name_stem(name)
+        if stem is not None:
+            yield os.path.dirname(path), format_name, stem
 
 
 def _is_group_of(group: LogGroup, directory: str, format_name: str, stem: str) -> bool:
@@ -813,7 +904,7 @@ def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGro
     return replace(
         group,
         names=tuple(sort_names([*group.names, *files])),
-        compressed={name: os.path.basename(file.name) for name, file in files.items()},
+        compressed={**group.compressed, **{name: os.path.basename(file.name) for name, file in files.items()}},
     )
 
 
@@ -831,7 +922,7 @@ def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyO
     """Verify one of the logs at a path to which a server may be writing."""
 
     def relist() -> LogGroup | None:
-        groups = _resolve_with_compressed(path, format).groups
+        groups = resolve_with_compressed(path, format).groups
         return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
     return verify_until_stable(group, relist, options)

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 from msgspec.structs import astuple
 
-from binlogtool.core.progress import SkippedFile, is_compressed_log
+from binlogtool.core.progress import DESTROYED_LOG, UNREAD_LOGS, SkippedFile, is_compressed_log
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UnknownFormatError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 
@@ -188,6 +188,22 @@ class SkippedFiles(msgspec.Struct, frozen=True):
         """Paths of compressed files with names of log files."""
         return [os.path.join(self.path, one.name) for one in self.files if is_compressed_log(one)]
 
+    @property
+    def destroyed_logs(self) -> tuple[PathFailure, ...]:
+        """One failure for each file that only its name shows to be a log."""
+        return tuple(one for one in self.failures if one.exit_code == UNREAD_LOGS[DESTROYED_LOG][0])
+
+    @property
+    def failures(self) -> tuple[PathFailure, ...]:
+        """One failure for each file that is, or was, part of a log."""
+        unread = [
+            (os.path.join(self.path, one.name), *UNREAD_LOGS[one.kind]) for one in self.files if one.kind in UNREAD_LOGS
+        ]
+        return (
+            *(PathFailure(one, COMPRESSED_NOT_READ, 6) for one in self.compressed_paths),
+            *(PathFailure(path, text, status) for path, status, text in unread),
+        )
+
 
 class Report(msgspec.Struct, frozen=True):
     """Report on all files and log sets of one call.
@@ -244,14 +260,12 @@ def merge_reports(parts: Iterable[Report]) -> Report:
 def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
     """Return a report about the files of a directory that are not logs.
 
-    Compressed log files count as failures, because they were not read.
+    Those that are, or were, part of a log count as failures, because they were not read.
     """
     if not files:
         return Report((), ())
     skipped = SkippedFiles(path, tuple(files))
-    return Report(
-        (), (), tuple(PathFailure(one, COMPRESSED_NOT_READ, 6) for one in skipped.compressed_paths), skipped=(skipped,)
-    )
+    return Report((), (), skipped.failures, skipped=(skipped,))
 
 
 def report_failure(path: str, error: BinlogtoolError) -> Report:

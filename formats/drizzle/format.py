@@ -26,6 +26,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=get_log_stem,
+        log_patterns=("transaction.log", "transaction.log.[0-9]*"),
     ),
     reading=ReadRules(
         detect=detect,

@@ -24,6 +24,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=log_stem,
+        log_patterns=FILE_PATTERNS,
     ),
     reading=ReadRules(
         detect=detect_format,

@@ -139,6 +139,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=get_log_stem,
+        log_patterns=("binlog.meta", "binlog.[0-9]*"),
         sort_names=sort_names,
         temporary_patterns=("binlog.meta.new",),
     ),
@@ -146,6 +147,7 @@ FORMAT = Format(
         detect=detect,
         layout=read_layout,
         find_header_bit_flips=LazyRef("manticore.explain_damage:find_header_bit_flips"),
+        reads_siblings=True,
         schemas={
             "meta": schema.META,
             "header": schema.LOG_HEADER,

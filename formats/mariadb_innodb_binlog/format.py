@@ -27,12 +27,14 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=log_stem,
+        log_patterns=FILE_PATTERNS,
         sort_names=sort_file_names,
     ),
     reading=ReadRules(
         detect=detect_format,
         layout=make_layout,
         find_header_bit_flips=LazyRef("mariadb_innodb_binlog.explain_damage:find_header_bit_flips"),
+        reads_siblings=True,
         event_groups=LazyRef("mariadb_innodb_binlog.portable_transactions:IbbEventGroupReader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),

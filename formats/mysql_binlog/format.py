@@ -107,6 +107,7 @@ FORMAT = Format(
         sort_names=sort_names,
         temporary_patterns=TEMPORARY_PATTERNS,
         name_stem=get_stem,
+        log_patterns=FILE_PATTERNS[:2],
     ),
     reading=ReadRules(
         detect=detect_member,

@@ -73,6 +73,7 @@ FORMAT = Format(
     files=LogFileRules(
         patterns=FILE_PATTERNS,
         name_stem=get_log_stem,
+        log_patterns=("*.xlog", "*.snap", "*.vylog"),
         sort_names=data_directory.sort_names,
         log_directory=data_directory.find_log_directory,
         temporary_patterns=TEMPORARY_PATTERNS,

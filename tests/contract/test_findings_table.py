@@ -30,6 +30,7 @@ ELSEWHERE = (
 TABLE = {
     "torn-tail": "note",
     "log-outdated": "error",
+    "age-unknown": "note",
     "zero-tail": "note",
     "preallocated-tail": "note",
     "garbage-tail": "warning",

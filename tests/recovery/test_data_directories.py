@@ -129,9 +129,8 @@ def test_what_is_no_log_is_told_in_one_line_and_named_with_v(tmp_path: Path, sam
         server.bind(str(tmp_path / "s"))
         for command in ("verify", "truncate-to-durable"):
             line = (
-                "not logs: 4 files, 1 FIFO (not followed; name the file itself to read it), 1 compressed "
-                "file (name the file itself to read it: it is decompressed on the fly), 1 socket, "
-                "1 symbolic link (not followed; name the file itself to read it)"
+                "not logs: 4 files, 1 FIFO (not followed; name the file itself to read it), 1 compressed file, "
+                "1 socket, 1 symbolic link (not followed; name the file itself to read it)"
             )
             assert [text for text in invoke(command, str(tmp_path)).text.splitlines() if "not logs" in text] == [line]
             told = invoke(command, "-v", str(tmp_path)).text

@@ -108,8 +108,9 @@ def test_sarif_follows_the_rules() -> None:
     log = json.loads(encode_document(report_to_sarif(report(failures=FAILED), "1.2.3")))
     check_sarif(log)
     run = log["runs"][0]
-    assert [r["ruleId"] for r in run["results"]] == ["checksum-mismatch", "torn-tail", "missing-member"]
-    assert run["results"][0]["locations"][0]["physicalLocation"]["region"] == {
+    ids = [r["ruleId"] for r in run["results"]]
+    assert ids == ["not-read", "checksum-mismatch", "torn-tail", "missing-member"]
+    assert run["results"][1]["locations"][0]["physicalLocation"]["region"] == {
         "startLine": 1, "byteOffset": 0xA1F3C0, "byteLength": 88,
     }  # fmt: skip
     assert run["tool"]["driver"]["version"] == "1.2.3"

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from binlogtool.cli.explain import render_explanation, render_explanation_list
 from binlogtool.findings import make_finding
 from binlogtool.report import wording
-from binlogtool.report.verify_and_plan_text import render_plan_text, render_verify_text, shorten_path
+from binlogtool.report.verify_and_plan_text import render_plan_text, render_verify_text, shorten_member_path
 from binlogtool.verification.verify_report import PathFailure, Report, SetReport
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
@@ -44,12 +44,12 @@ def test_a_report_says_that_payloads_were_not_read(depth: str) -> None:
 
 def test_members_of_a_set_are_named_from_its_directory() -> None:
     one = (SetReport("/d", "tarantool", ()),)
-    assert [shorten_path(p, one) for p in ("/d/a", "/d/sub/a", "/e/a", "/d")] == ["a", "sub/a", "/e/a", "/d"]
+    assert [shorten_member_path(p, one) for p in ("/d/a", "/d/sub/a", "/e/a", "/d")] == ["a", "sub/a", "/e/a", "/d"]
 
 
 def test_members_of_several_sets_have_their_whole_paths() -> None:
     several = (SetReport("/d", "tarantool", ()), SetReport("/e", "tarantool", ()))
-    assert [shorten_path(p, several) for p in ("/d/a", "/e/a")] == ["/d/a", "/e/a"]
+    assert [shorten_member_path(p, several) for p in ("/d/a", "/e/a")] == ["/d/a", "/e/a"]
 
 
 def test_a_torn_tail_leads_to_the_plan() -> None:
@@ -146,9 +146,9 @@ def test_the_list_of_findings_starts_with_errors() -> None:
     assert shown.index("error:") < shown.index("warning:") < shown.index("note:")
 
 
-def test_failures_do_not_stand_among_the_files() -> None:
+def test_a_path_that_is_not_read_has_a_row() -> None:
     failed = report(failures=[PathFailure("/data/x", "no such file", 4)])
-    assert not [line for line in render_verify_text(failed) if "/data/x" in line]
+    assert [line for line in render_verify_text(failed) if "/data/x" in line] == ["/data/x   not read"]
     assert MISMATCH in failed.findings
 
 

@@ -36,6 +36,6 @@ def test_facts_are_names_with_values_in_words_for_people() -> None:
         "stored": "5b1c",
     }
     assert format_facts(facts, "a message") == [
-        "when the log is replayed", "the server refuses to start", "between", "stored 5b1c",
+        "when the log is replayed", "the server refuses to start", "stored 5b1c",
     ]  # fmt: skip
-    assert format_facts(facts, "stored 5b1c; the server refuses to start") == ["when the log is replayed", "between"]
+    assert format_facts(facts, "stored 5b1c; the server refuses to start") == ["when the log is replayed"]

@@ -631,6 +631,8 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
     facts, end_state = last.facts, _get_states(last)[1]
     if facts is None or not context.sound or not isinstance(end_state, MariadbGtidState) or facts.is_damaged:
         return
+    if last.rotation is not None:  # the state is that of the next file, which is missing
+        return
     if facts.in_use:
         text = (
             f"written at a clean shutdown, but {to_printable(last.name.name)} was not closed: the file is "

@@ -1,0 +1,397 @@
+"""Backups as a nightly job sees them: several servers, compressed files, files that are missing, cut or no logs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.cli.invoke import ROOT, Result, invoke
+
+CORPUS = ROOT / "tests" / "corpus"
+MARIADB = CORPUS / "guides" / "mariadb"
+TARANTOOL = CORPUS / "tarantool" / "chain"
+SPHINX = CORPUS / "manticore" / "v7-rotation"
+NIGHTLY = ("verify", "--expect-closed", "--fail-on", "warning")
+
+
+def compress(*paths: Path, suffix: str = ".gz") -> None:
+    for path in paths:
+        data = path.read_bytes()
+        packed = gzip.compress(data) if suffix == ".gz" else zstandard.ZstdCompressor().compress(data)
+        Path(f"{path}{suffix}").write_bytes(packed)
+        path.unlink()
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    return target
+
+
+def state_of(done: Result) -> tuple[list[str], list[str]]:
+    """The decisions and the digests that a replay prints."""
+    lines = done.text.splitlines()
+    return tuple([line for line in lines if line.startswith(word)] for word in ("decisions", "digest"))  # type: ignore[return-value]
+
+
+# --- A server whose logs are destroyed, beside one whose logs are intact ---
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("mysql-bin.000001", bytes(1721)),
+        ("00000000000000000003.xlog", bytes(3000)),
+        ("binlog.001", b""),
+        ("binlog-000000.ibb", bytes(range(255, 127, -1)) * 40),
+        ("data-0.0.binlog", b"\xa5\x00\xff" * 700),
+    ],
+)
+def test_a_server_without_an_intact_log_fails_the_check_of_its_parent(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    copy(MARIADB, tmp_path / "db1")
+    (tmp_path / "db2").mkdir()
+    lost = tmp_path / "db2" / name
+    lost.write_bytes(content)
+    reports = [tmp_path / f"report.{kind}" for kind in ("junit", "sarif", "gitlab", "markdown", "html", "json")]
+    words = [f"--report={one.suffix[1:]}={one}" for one in reports]
+    done = invoke(*NIGHTLY, "-q", *words, str(tmp_path / "db1"), str(tmp_path))
+    assert done.code == 3 and f"{lost}: named like a log file" in done.err
+    assert [one.name for one in reports if name not in one.read_text()] == []
+    assert invoke("diagnose", str(tmp_path)).code == 3
+    assert invoke("dump", str(tmp_path)).code == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("app.log.202601", b"2026-01-03 all is well \xc3\xa4\n" * 200),
+        ("core.123456", b"\x7fELF\x02\x01\x01" + bytes(3000)),
+        ("backup.000001", b"PK\x03\x04\xff" + bytes(400)),
+        ("error.log", b""),
+        ("notes.snap", b"exports[`renders 1`] = `ok`;\n"),
+    ],
+)
+def test_what_is_no_log_by_its_content_is_no_alarm(tmp_path: Path, name: str, content: bytes) -> None:
+    copy(MARIADB, tmp_path / "db1")
+    (tmp_path / "db2").mkdir()
+    (tmp_path / "db2" / name).write_bytes(content)
+    assert invoke(*NIGHTLY, str(tmp_path)).code == 0
+
+
+def test_links_named_like_logs_are_reported_unless_their_target_is_checked(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "newest.000009").symlink_to("mariadb-bin.000002")
+    assert invoke(*NIGHTLY, "-q", str(logs)).code == 0
+    (logs / "rot-bin.000007").symlink_to("nowhere")
+    done = invoke(*NIGHTLY, "-q", str(logs))
+    assert done.code == 4 and f"{logs}/rot-bin.000007: not checked: symbolic links are not followed" in done.err
+
+
+# --- Compressed files ---
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_missing_file_is_found_between_compressed_ones(tmp_path: Path, suffix: str) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    compress(*logs.glob("*.xlog"), suffix=suffix)
+    assert invoke(*NIGHTLY, str(logs)).code == 0
+    (logs / f"00000000000000000227.xlog{suffix}").unlink()
+    done = invoke(*NIGHTLY, str(logs))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+@pytest.mark.parametrize("number", ["000", "111", "227", "334", "436"])
+def test_a_log_is_intact_with_any_one_file_compressed(tmp_path: Path, number: str) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    compress(logs / f"{number:0>20}.xlog")
+    done = invoke(*NIGHTLY, str(logs))
+    assert (done.code, "missing-member" in done.text) == (0, False)
+
+
+def test_a_gap_between_named_files_is_found_beside_files_that_are_not_named(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = (*NIGHTLY, str(logs / "00000000000000000111.xlog"), str(logs / "00000000000000000334.xlog"))
+    assert "member-not-named" in invoke(*words).text and invoke(*words).code == 0
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke(*words)
+    assert done.code == 1 and "missing-member" in done.text
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (TARANTOOL, ("00000000000000000111.xlog", "00000000000000000334.xlog")),
+        (SPHINX, ("binlog.001", "binlog.003")),
+    ],
+)
+def test_a_gap_between_named_files_is_found(tmp_path: Path, source: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        shutil.copyfile(source / name, tmp_path / name)
+    done = invoke(*NIGHTLY, *(str(tmp_path / name) for name in names))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+@pytest.mark.parametrize("source", [MARIADB, TARANTOOL, SPHINX], ids=["mariadb", "tarantool", "sphinx"])
+def test_a_compressed_log_is_replayed_like_the_log(tmp_path: Path, source: Path) -> None:
+    logs = copy(source, tmp_path / "logs")
+    expected = invoke("replay-dry-run", str(source))
+    compress(*(one for one in logs.iterdir() if one.suffix not in (".index", ".state", ".meta")))
+    done = invoke("replay-dry-run", str(logs))
+    assert (done.code, state_of(done)) == (expected.code, state_of(expected))
+    assert invoke("replay-dry-run", "--compare", str(source), str(logs)).code == 0
+    assert invoke("verify", "--expect-closed", str(logs)).code == 0
+
+
+def test_files_that_an_administrator_compressed_are_not_read_by_a_server(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    expected = invoke("replay-dry-run", str(logs))
+    compress(*sorted(logs.glob("*.xlog"))[:2])
+    done = invoke("replay-dry-run", str(logs))
+    assert done.code == 1 and "2 compressed files are not read, as by a server" in done.err
+    named = invoke("replay-dry-run", *map(str, sorted(logs.iterdir())))
+    assert (named.code, state_of(named)) == (0, state_of(expected))
+
+
+def test_different_compressed_files_are_not_equal(tmp_path: Path) -> None:
+    for name in ("00000000000000000111.xlog", "00000000000000000227.xlog"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((TARANTOOL / name).read_bytes()))
+    first, second = sorted(tmp_path.glob("*.gz"))
+    done = invoke("replay-dry-run", "--compare", str(first), str(second))
+    assert done.code == 1 and "ignored-file" not in done.text and str(second) in done.text
+
+
+def test_a_cut_compressed_file_is_not_replayed(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    compress(logs / "mariadb-bin.000002")
+    os.truncate(logs / "mariadb-bin.000002.gz", 400)
+    done = invoke("replay-dry-run", str(logs))
+    assert done.code == 4 and "mariadb-bin.000002.gz: the gzip data is cut at byte 400" in done.err
+
+
+def test_files_of_one_log_that_are_named_are_replayed_as_one_log() -> None:
+    directory = invoke("replay-dry-run", str(TARANTOOL))
+    named = invoke("replay-dry-run", *map(str, sorted(TARANTOOL.iterdir())))
+    assert (named.code, state_of(named)) == (directory.code, state_of(directory))
+
+
+def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000003.gz.part").write_bytes(b"\x1f\x8b")
+    (logs / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
+    assert (
+        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke("verify", str(logs)).text
+    )
+
+
+# --- The end of a replay by GTID, in a directory ---
+
+
+@pytest.mark.parametrize(
+    ("gtid", "position"),
+    [
+        ("0-1-5", ("mariadb-bin.000001", 1572)),
+        ("0-1-6", ("mariadb-bin.000002", 837)),
+        ("0-1-7", ("mariadb-bin.000002", 1203)),
+        ("0-1-8", ("mariadb-bin.000002", 1698)),
+    ],
+)
+def test_a_replay_until_a_gtid_reaches_it(gtid: str, position: tuple[str, int]) -> None:
+    """The offsets are the ends of the XID events, as `mariadb-binlog` prints them (end_log_pos)."""
+    done = invoke("replay-dry-run", "-O", "json", "--until", f"gtid:{gtid}", str(MARIADB))
+    value = json.loads(done.out)
+    assert value["position"] == {"file": position[0], "offset": position[1], "gtid": gtid}
+
+
+def test_a_replay_until_an_unknown_gtid_says_so() -> None:
+    done = invoke("replay-dry-run", "--until", "gtid:0-1-99", str(MARIADB))
+    assert "--until gtid:0-1-99: the log ends without it; it has 0-1-1 to 0-1-8" in done.err
+
+
+# --- The state file of a nightly job ---
+
+
+def test_damage_that_keeps_size_and_time_is_seen_with_a_state_file(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    words = (*NIGHTLY, "--state", str(tmp_path / "state"), str(logs))
+    assert (invoke(*words).code, invoke(*words).code) == (0, 0)
+    damaged = logs / "mariadb-bin.000001"
+    status = damaged.stat()
+    with damaged.open("r+b") as file:
+        file.seek(1200)
+        file.write(b"\xee")
+    os.utime(damaged, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert invoke(*words).code == 1
+
+
+def test_named_files_are_checked_as_a_set_with_a_state_file(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = (*NIGHTLY, "--state", str(tmp_path / "state"))
+    assert invoke(*words, *map(str, sorted(logs.glob("*.xlog")))).code == 0
+    again = invoke(*words, *map(str, sorted(logs.glob("*.xlog"))))
+    assert again.code == 0 and "--state: 5 of 5 paths not read" in again.err
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke(*words, *map(str, sorted(logs.glob("*.xlog"))))
+    assert done.code == 1 and "missing-member" in done.text
+
+
+def test_a_log_is_either_in_use_or_closed() -> None:
+    assert invoke("verify", "--live", "--expect-closed", str(CORPUS / "guides" / "tarantool-torn")).code == 2
+
+
+# --- Cut and damaged compressed files ---
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """MariaDB's logs, compressed, with their index."""
+    logs = copy(MARIADB, tmp_path / "packed")
+    compress(logs / "mariadb-bin.000001", logs / "mariadb-bin.000002")
+    return logs
+
+
+@pytest.mark.parametrize(("size", "text"), [(15, "cut at byte 15"), (0, "the file is empty")])
+def test_a_cut_copy_is_not_a_missing_file(packed: Path, size: int, text: str) -> None:
+    cut = packed / "mariadb-bin.000002.gz"
+    os.truncate(cut, size)
+    done = invoke(*NIGHTLY, str(packed))
+    assert done.code == 4 and done.err.count(str(cut)) == 1 and text in done.err and "copy" in done.err
+    assert "missing-member" not in done.text and "next:" not in done.text
+
+
+def test_a_damaged_compressed_file_is_read_up_to_the_damage(packed: Path) -> None:
+    """`zlib` unpacks this many bytes before the changed ones."""
+    damaged = packed / "mariadb-bin.000001.gz"
+    data = bytearray(damaged.read_bytes())
+    data[-120:-100] = b"\xff" * 20
+    damaged.write_bytes(data)
+    unpacker, expected = zlib.decompressobj(31), 0
+    with pytest.raises(zlib.error):
+        for byte in data:
+            expected += len(unpacker.decompress(bytes([byte])))
+    done = invoke("verify", str(damaged))
+    assert done.code == 1 and f"the first {expected:,} bytes of the log could be unpacked" in done.text
+    assert expected > 1000 and "next:" not in done.text
+
+
+def test_a_gap_after_a_cut_file_is_a_finding_about_that_file(packed: Path) -> None:
+    os.truncate(packed / "mariadb-bin.000001.gz", 700)
+    lines = invoke("verify", str(packed)).text.splitlines()
+    (whole,) = (line for line in lines if line.startswith("mariadb-bin.000002.gz"))
+    assert " ok " in whole
+
+
+def test_a_destroyed_file_beside_compressed_logs_is_reported(packed: Path) -> None:
+    (packed / "mariadb-bin.index").unlink()
+    (packed / "mariadb-bin.state").unlink()
+    (packed / "mariadb-bin.000003").write_bytes(bytes(400))
+    done = invoke(*NIGHTLY, str(packed))
+    assert done.code == 3 and f"{packed}/mariadb-bin.000003: named like a log file" in done.err
+
+
+def test_a_diagnosis_of_compressed_logs_says_to_unpack_them(packed: Path) -> None:
+    done = invoke("diagnose", str(packed))
+    assert done.code == 6 and "unpack them first" in done.text + done.err
+    for name in ("mariadb-bin.index", "mariadb-bin.state"):
+        (packed / name).unlink()
+    copy(TARANTOOL, packed.parent / "other")
+    done = invoke("diagnose", str(packed.parent))
+    assert done.code == 6 and f"{packed}: its logs are compressed" in done.err
+
+
+# --- What a nightly mail shows ---
+
+
+def test_a_file_is_shown_with_the_server_that_it_belongs_to(tmp_path: Path) -> None:
+    copy(MARIADB, tmp_path / "backup" / "db1")
+    lines = invoke("verify", str(tmp_path / "backup")).text.splitlines()
+    assert lines[0].startswith(f"{tmp_path}/backup/db1/mariadb-bin.index ")
+    assert invoke("verify", str(tmp_path / "backup" / "db1")).text.startswith("mariadb-bin.index ")
+
+
+def test_logs_of_a_directory_are_sorted(tmp_path: Path) -> None:
+    for name, source in (("a", MARIADB), ("b", TARANTOOL), ("c", MARIADB), ("d", SPHINX)):
+        copy(source, tmp_path / name)
+    files = [one["path"] for one in json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)["files"]]
+    assert [os.path.dirname(one) for one in files] == sorted(os.path.dirname(one) for one in files)
+
+
+def test_quiet_prints_no_notes_unless_they_fail_the_check() -> None:
+    log = str(CORPUS / "guides" / "tarantool-torn")
+    assert "torn-tail" in invoke("verify", log).text
+    assert (invoke("verify", "-q", log).code, invoke("verify", "-q", log).out) == (0, b"")
+    done = invoke("verify", "-q", "--fail-on", "note", log)
+    assert done.code == 1 and "torn-tail" in done.text
+
+
+def test_a_file_that_is_not_read_has_a_row(tmp_path: Path) -> None:
+    empty = tmp_path / "mariadb-bin.000007"
+    empty.touch()
+    done = invoke("verify", str(empty))
+    assert (done.code, done.err) == (3, f"binlogtool: {empty}: the file is empty\n")
+    assert done.text == f"{empty}   not read\nexit 3\n"
+
+
+def test_a_state_file_is_not_blamed_for_a_missing_log(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000002").unlink()
+    done = invoke("verify", str(logs))
+    (state,) = (line for line in done.text.splitlines() if line.startswith("mariadb-bin.state"))
+    assert done.code == 1 and " ok " in state and "mariadb-bin.000002 does not exist" in done.text
+
+
+def test_the_next_command_after_a_changed_file_shows_the_damage(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    words = ("verify", "--state", str(tmp_path / "state"), str(logs))
+    invoke(*words)
+    with (logs / "mariadb-bin.000001").open("r+b") as file:
+        file.seek(0x50F + 20)  # in the GTID event at 0x50f
+        file.write(b"\xee")
+    done = invoke(*words)
+    assert "changed-while-read" in done.text
+    assert f"next: binlogtool hexdump-annotate --at 0x50f {logs}/mariadb-bin.000001" in done.text
+
+
+def test_a_comparison_names_the_commands_that_show_the_rows(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000002").unlink()
+    done = invoke("replay-dry-run", "-q", "--compare", str(MARIADB), str(logs))
+    assert done.code == 1 and "decisions" not in done.text
+    (first, second) = (line for line in done.text.splitlines() if line.startswith("next "))
+    assert first.endswith(f"rows --object shop.orders {logs}")
+    assert second.endswith(f"rows --object shop.orders {MARIADB}")
+    assert invoke("rows", "--object", "shop.orders", str(logs)).code == 0
+
+
+def test_annotations_of_a_set_begin_with_the_text(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    (logs / "00000000000000000227.xlog").unlink()
+    done = invoke("verify", "--report", "github", str(logs))
+    assert "title=missing-member::00000000000000000334.xlog names" in done.text
+
+
+def test_snapshots_and_logs_in_two_directories_are_not_replayed_without_a_word(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "wal")
+    (tmp_path / "memtx").mkdir()
+    (logs / "00000000000000000000.snap").rename(tmp_path / "memtx" / "00000000000000000000.snap")
+    done = invoke("replay-dry-run", str(tmp_path / "memtx"), str(logs))
+    assert done.code == 1 and "copy the files of both into one directory" in done.err
+
+
+def test_an_intact_ibb_log_is_intact_compressed(tmp_path: Path) -> None:
+    """Its second file is the reserve of the server: zeros."""
+    for packed in (CORPUS / "guides" / "ibb-torn").glob("*.ibb.gz"):
+        (tmp_path / packed.name.removesuffix(".gz")).write_bytes(gzip.decompress(packed.read_bytes()))
+    plain = json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)
+    compress(*tmp_path.glob("*.ibb"))
+    done = json.loads(invoke("verify", "-O", "json", str(tmp_path)).out)
+    for key in ("status", "summary"):
+        assert done[key] == plain[key]
+    assert [one["findings"] for one in done["files"]] == [one["findings"] for one in plain["files"]]
