@@ -32,6 +32,7 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
+from binlogtool.core.set_links import SET_LINK_IDS
 from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
@@ -338,7 +339,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        if "packed_size" in one["facts"]:
+        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS
+        if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
 

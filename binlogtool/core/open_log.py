@@ -54,6 +54,7 @@ from binlogtool.core.record_selection import (
     Selection,
     SqlFragment,
     can_miss_later_changes,
+    is_nothing,
     read_everything,
     refuse_salvage,
     refuse_where,
@@ -62,6 +63,7 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.set_links import ORDER_IDS, SelectedLinks, SetLinkChecker
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
@@ -409,6 +411,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
         script_of, row_condition: for passes whose bodies are text of a script.
         reader_of: for passes whose bodies are table rows.
         reads_on: the script also sees the records after the selection, to the end of the last file.
+        checks_links: report where the files of the log do not follow each other.
     """
 
     splitter: Callable[[LogFile], Splitter[T]]
@@ -418,6 +421,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
     row_condition: RowCondition | None = None
     reader_of: Callable[[Format], TableReader] | None = None
     reads_on: bool = False
+    checks_links: bool = True
 
     def make_decoder(self, file: LogFile, limits: Limits) -> BlockDecoder:
         """Create the block decoder of one file."""
@@ -447,7 +451,8 @@ class LogReader(LogFiles):
         part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: for a log of one file."""
-        items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
+        options = PassOptions(_block_splitter, decode, raw, checks_links=selection.tail is None)
+        items = self._run_pass(selection, options, part)
         return items if selection.tail is None else take_last(items, selection.tail)
 
     def record_ranges(
@@ -548,7 +553,8 @@ class LogReader(LogFiles):
         for item in self._run_pass(selection, options, part):
             yield item
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
-                gap_text = f"not here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
+                label = "wrong order" if item.finding.id in ORDER_IDS else "not here"
+                gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
@@ -592,7 +598,7 @@ class LogReader(LogFiles):
         else:
             tracker = ColumnTracker(where)
             with self.reopen() as log:
-                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch)):
+                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch, checks_links=False)):
                     if not tracker.missing_columns:
                         break
         if tracker is not None:
@@ -616,7 +622,7 @@ class LogReader(LogFiles):
         if self.is_stream:
             return UnmatchedNames() if self._name_census is None else self._name_census.find_unmatched()
         with self.reopen(replace(self._hints, objects=True)) as log:
-            for _ in log._run_pass(Selection(), PassOptions(lambda _: census.read_batch)):
+            for _ in log._run_pass(Selection(), PassOptions(lambda _: census.read_batch, checks_links=False)):
                 pass
         return census.find_unmatched()
 
@@ -721,12 +727,29 @@ class LogReader(LogFiles):
             else BlockDecoder.decode_batch
         )
 
+    def _make_link_checker(self) -> SetLinkChecker:
+        def reopen_file(file: LogFile) -> LogFile:
+            return open_file(file.path, file.name, file.format, self._limits, hints=replace(self._hints, earlier=None))
+
+        return SetLinkChecker(reopen_file, self.make_scan, self._limits)
+
+    def find_broken_links(self, selection: Selection) -> list[FileFinding]:
+        """Return where the files of the log do not follow each other, for readers that read them one by one."""
+        record_filter = RecordFilter(selection)
+        links, findings = SelectedLinks(self._make_link_checker(), record_filter), list[FileFinding]()
+        for file_selection, file in zip(self.split_selection(selection), self._iter_files(), strict=False):
+            record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            findings += links.check_next(file, file_selection)
+            findings += [] if is_nothing(file_selection) else links.note_selected()
+        return findings
+
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
         self._track_columns(selection.where)
         file_selections, files = self.split_selection(selection), self._iter_files()
+        links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
         for number, file_selection in enumerate(
             chain(file_selections, repeat(select_nothing(selection)) if options.reads_on else ())
         ):
@@ -741,6 +764,14 @@ class LogReader(LogFiles):
                 return
             is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            for found in links.check_next(file, file_selection):
+                yield _make_file_finding(found.file, found.finding, is_after_selection)
+                if (
+                    selection.on_damage == "stop"
+                    and not is_after_selection
+                    and found.finding.severity is Severity.ERROR
+                ):
+                    return
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
             split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
@@ -772,7 +803,12 @@ class LogReader(LogFiles):
                             self._column_tracker.track_batch(decoder, batch)
                         if self._name_census is not None:
                             self._name_census.track_batch(decoder, batch)
-                        yield from split(decoder, batch, record_filter)
+                        for item in split(decoder, batch, record_filter):
+                            for found in links.note_selected():
+                                yield found
+                                if _ends_reading(selection, found):
+                                    return
+                            yield item
                     if record_filter.is_done and not options.reads_on:
                         return
                 if reason := scan.incomplete or scan.over_limit:
@@ -792,6 +828,11 @@ class LogReader(LogFiles):
         for block in self.blocks(full_selection, decode=decode):
             if isinstance(block, RecordBlock):
                 yield from block
+
+
+def _ends_reading(selection: Selection, found: FileFinding) -> bool:
+    """Return whether a pass ends at this finding."""
+    return selection.on_damage == "stop" and found.finding.severity is Severity.ERROR
 
 
 def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> FileFinding:
@@ -816,7 +857,7 @@ def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -
 
 def _format_range(item: Finding) -> str:
     """Return the byte range of a finding as text for a message."""
-    return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
+    return "" if item.offset is None or not item.length else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
 def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:

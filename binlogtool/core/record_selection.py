@@ -521,5 +521,10 @@ def select_nothing(selection: Selection) -> Selection:
     return replace(selection, start=None, stop=_STOP_AT_START)
 
 
+def is_nothing(file_selection: Selection) -> bool:
+    """Return whether a part of a selection (`split_selection`) selects no record of its file."""
+    return file_selection.stop == _STOP_AT_START
+
+
 def _strip_file(text: str | None) -> str | None:
     return text if text is None or is_gtid_position(text) else split_file_prefix(text)[1]
