@@ -151,7 +151,13 @@ def _choose_reader(
             load_files=script.load_files or (None if output in (None, "-") else f"{output}.load"),
             database=options.selection.database,
         )
-        return lambda log: log.statements(script_selection, wording)
+
+        def read_script(log: binlogtool.OpenedLog) -> Iterator[DumpPart]:
+            if not log.is_stream and bounds_by_gtid(record_selection):
+                log.find_unmatched(record_selection, 0).require_transactions()
+            return iter(log.statements(script_selection, wording))
+
+        return read_script
     if form == "jsonl" and _has_default_style(options):
         from binlogtool.report.dump import CompiledLineEncoder
 
@@ -213,8 +219,16 @@ def read_parts(
                 raise LimitError("the time limit was reached (--timeout)")
         if is_undamaged:
             _check_names_exist(
-                run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty)
-            )
+                run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty),
+                is_script=is_empty is not None,
+            )  # fmt: skip
+
+
+def bounds_by_gtid(selection: Selection) -> bool:
+    """Return whether GTIDs decide where the selection begins or ends, or what it leaves out."""
+    from binlogtool.core.record_selection import is_gtid_position
+
+    return is_gtid_position(selection.start) or is_gtid_position(selection.stop) or bool(selection.exclude_gtids)
 
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:
@@ -228,18 +242,20 @@ def _part_findings(part: DumpPart) -> Iterator[Finding]:
 
 
 def _check_names_exist(
-    run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int
+    run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int, *, is_script: bool
 ) -> None:
     """Report names in the selection that the log does not contain.
 
     Raises:
-        UsageError: nothing was selected because the log lacks a name.
+        UsageError: nothing was selected because the log lacks a name, or a script lacks the GTID that should bound it.
     """
     from binlogtool.core.record_selection import is_partial
 
     if record_selection.where is not None and not selected_count:
         log.require_columns(record_selection.where)
     unmatched = log.find_unmatched(record_selection, selected_count)
+    if is_script:
+        unmatched.require_transactions()
     if not selected_count:
         unmatched.require_none()
     for text in (*unmatched.missing, *unmatched.absent):

@@ -65,13 +65,14 @@ from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.set_links import ORDER_IDS, SelectedLinks, SetLinkChecker
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     CompiledTableReader,
+    DatabaseRenames,
     ScriptOptions,
     ScriptWriter,
     TableReader,
@@ -494,6 +495,8 @@ class LogReader(LogFiles):
         options = replace(
             options, is_partial=options.flashback and (row_condition is not None or can_miss_later_changes(selection))
         )
+        if not self.is_stream:
+            self._require_databases(options)
         is_complete = True
         for part in self._write_scripts(
             selection, self._fragment_splitter, start_script, row_condition, reads_on=options.is_partial
@@ -502,6 +505,29 @@ class LogReader(LogFiles):
             yield part
         if row_condition is not None and is_complete and not row_condition.found:
             self.require_columns(row_condition.text)
+        if self.is_stream and is_complete:
+            _refuse_unseen_databases(options.rename_databases)
+
+    def _require_databases(self, options: ScriptOptions) -> None:
+        """Check that the log has each database that a script renames; read it until all were seen.
+
+        Raises:
+            UsageError: it lacks one; the script would change the database of that name on the server.
+        """
+        renames = options.rename_databases
+        if not renames:
+            return
+
+        def start_script(format_: Format) -> ScriptWriter:
+            if format_.output.start_script is None:
+                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+            return format_.output.start_script(ScriptOptions(rename_databases=renames))
+
+        with self.reopen() as log:
+            for _ in log._write_scripts(Selection(), self._fragment_splitter, start_script):
+                if not renames.unseen:
+                    return
+        _refuse_unseen_databases(renames)
 
     def change_messages(
         self,
@@ -828,6 +854,17 @@ class LogReader(LogFiles):
         for block in self.blocks(full_selection, decode=decode):
             if isinstance(block, RecordBlock):
                 yield from block
+
+
+def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
+    """Raise UsageError if a database to rename is not among those of the log."""
+    for name in renames.unseen:
+        known = ", ".join(sorted(renames.seen)[:_MAX_LISTED_DATABASES])
+        suggestion = suggest_names(name, renames.seen) or (f"; it has {known}" if known else "")
+        raise UsageError(f"--rewrite {name}->{renames[name]}: the log has no database {name}{suggestion}")
+
+
+_MAX_LISTED_DATABASES = 8
 
 
 def _ends_reading(selection: Selection, found: FileFinding) -> bool:

@@ -6,7 +6,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
+from binlogtool.format_api.tables_and_changes import DatabaseRenames, ScriptOptions, SidecarFiles
 
 # --- Sidecar files of a script ---
 
@@ -161,8 +161,8 @@ def _create_sidecar_folder(directory: str | PathLike[str]) -> SidecarFiles:
     return SidecarFolder(Path(directory))
 
 
-def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
-    new_names: dict[str, str] = {}
+def _parse_rewrites(rewrite: Iterable[str]) -> DatabaseRenames:
+    new_names = DatabaseRenames()
     for text in rewrite:
         match = _REWRITE_RULE.match(text)
         if match is None:

@@ -578,6 +578,28 @@ class ChangeReader(Protocol):
 # --- SQL scripts for a server ---
 
 
+class DatabaseRenames(dict[str, str]):
+    """New names of databases. seen: the databases of the log whose names were looked up so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def find(self, database: str) -> str | None:
+        """Return the new name of a database of the log; None if it keeps its name."""
+        if self and len(self.seen) < _MAX_SEEN:
+            self.seen.add(database)
+        return self.get(database)
+
+    @property
+    def unseen(self) -> list[str]:
+        """The databases to rename that the log did not have so far."""
+        return [name for name in self if name not in self.seen]
+
+
+_MAX_SEEN = 10_000
+
+
 class ScriptOptions(msgspec.Struct, frozen=True):
     """Options of an SQL script.
 
@@ -599,7 +621,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
 
     gtids: bool = False
     flashback: bool = False
-    rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    rename_databases: DatabaseRenames = msgspec.field(default_factory=DatabaseRenames)
     includes_table: Callable[[str], bool] | None = None
     rows: str = "exact"
     comments: bool = False

@@ -456,7 +456,7 @@ class EventStatementWriter:
             return []
         self.session.database = database
         text = database.decode("utf-8", "surrogateescape")
-        name = self.options.rename_databases.get(text, text).encode("utf-8", "surrogateescape")
+        name = (self.options.rename_databases.find(text) or text).encode("utf-8", "surrogateescape")
         statements = [] if name.isascii() else self.session.set_for_names()
         target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
         if _PLAIN_NAME.fullmatch(name):
