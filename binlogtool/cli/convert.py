@@ -325,7 +325,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
-    found = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]] if manifest.complete else []
+    ranges = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]]
+    found = [f for f in ranges if f["severity"] != "note"] if manifest.complete else []
     if found:
         size = sum(f["length"] for f in found)
         is_whole_list = sum(manifest.finding_counts[id_] for id_ in {f["id"] for f in found}) == len(found)

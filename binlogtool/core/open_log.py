@@ -63,6 +63,7 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.selected_damage import SelectedDamage
 from binlogtool.core.set_links import ORDER_IDS, SelectedLinks, SetLinkChecker
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
@@ -776,6 +777,7 @@ class LogReader(LogFiles):
         self._track_columns(selection.where)
         file_selections, files = self.split_selection(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
+        damage = SelectedDamage(record_filter) if options.reads_on and selection.on_damage == "stop" else None
         for number, file_selection in enumerate(
             chain(file_selections, repeat(select_nothing(selection)) if options.reads_on else ())
         ):
@@ -787,17 +789,19 @@ class LogReader(LogFiles):
                 yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
                 return
             if file is None:
+                yield from _decide_damage(damage and damage.decide(None), links.has_selected)
                 return
             is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
-            for found in links.check_next(file, file_selection):
-                yield _make_file_finding(found.file, found.finding, is_after_selection)
-                if (
-                    selection.on_damage == "stop"
-                    and not is_after_selection
-                    and found.finding.severity is Severity.ERROR
-                ):
+            for one in links.check_next(file, file_selection):
+                found = _make_file_finding(one.file, one.finding, is_after_selection)
+                yield found
+                if _ends_reading(selection, found):
                     return
+            if options.reads_on:
+                yield from (
+                    FileFinding(one.file, _make_unread_finding(one.finding.message)) for one in links.unselected
+                )
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
             split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
@@ -815,6 +819,14 @@ class LogReader(LogFiles):
                     batch = segment.good_records if isinstance(segment, DamagedRange) else segment
                     if isinstance(segment, DamagedRange):
                         is_after_selection = is_after_selection or (options.reads_on and record_filter.over)
+                        if record_filter.excludes_range(segment.start, segment.end) and not is_after_selection:
+                            reads_later = options.reads_on and links.has_selected
+                            yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
+                            continue
+                        is_open = decoder.script is not None and decoder.script.has_open_transaction
+                        if damage is not None and batch is None and damage.can_decide(has_open_transaction=is_open):
+                            damage.add(file, segment.findings)
+                            continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
                         )
@@ -824,6 +836,10 @@ class LogReader(LogFiles):
                             yield from decode_all_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
+                        for found in _decide_damage(damage and damage.read_batch(file, batch), links.has_selected):
+                            yield found
+                            if _ends_reading(selection, found):
+                                return
                         marker.reset()
                         if self._column_tracker is not None:
                             self._column_tracker.track_batch(decoder, batch)
@@ -877,6 +893,27 @@ def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> Fi
     return FileFinding(
         path, _make_unread_finding(item.message) if is_after_selection and item.severity is Severity.ERROR else item
     )
+
+
+def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: bool) -> Iterator[FileFinding]:
+    """Yield damage that holds no selected record: as notes, or as what was not checked for later changes."""
+    for one in findings:
+        if reads_later and one.severity is Severity.ERROR:
+            yield FileFinding(path, _make_unread_finding(one.message))
+        else:
+            yield FileFinding(path, one.with_severity(Severity.NOTE))
+
+
+def _decide_damage(
+    decided: tuple[bool, list[tuple[LogFile, Finding]]] | None, has_selected: bool
+) -> Iterator[FileFinding]:
+    """Yield the findings about damage of which it is known whether it concerns the selection."""
+    is_selected, findings = decided or (True, [])
+    for file, found in findings:
+        if is_selected:
+            yield FileFinding(file.path, found)
+        else:
+            yield from _make_unselected(file.path, (found,), reads_later=has_selected)
 
 
 def _make_unread_finding(reason: str) -> Finding:

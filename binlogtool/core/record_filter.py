@@ -191,6 +191,11 @@ class RecordFilter(msgspec.Struct):
         self._gtid_sets = parse_named_sets(self.selection, gtids)
         self._transaction_matches.clear()
 
+    def excludes_range(self, start: int, end: int) -> bool:
+        """Return whether the positions leave out the bytes `[start, end)` of the file."""
+        is_before = self.start is not None and self.start.kind == "offset" and end <= self.start.value
+        return is_before or (self.stop is not None and self.stop.kind == "offset" and start >= self.stop.value)
+
     @property
     def is_by_number_only(self) -> bool:
         """True when the selection depends only on record numbers, so that envelopes are not needed."""

@@ -184,31 +184,41 @@ class SelectedLinks:
     """Report the broken links that matter to the selection of one pass."""
 
     def __init__(self, checker: SetLinkChecker | None, record_filter: RecordFilter) -> None:
-        """Create the state of a pass. checker: None = links are not checked."""
+        """Create the state of a pass.
+
+        Args:
+            checker: None = links are not checked.
+
+        Attributes:
+            has_selected: a record was selected.
+            unselected: what is wrong before the current file, after selected records, and does not concern them.
+        """
         self._checker, self._filter = checker, record_filter
         self._undecided: list[BrokenLink] = []
-        self._has_selected = self._was_excluded = False
+        self.has_selected = self._was_excluded = False
+        self.unselected: list[FileFinding] = []
 
     def check_next(self, file: LogFile, file_selection: Selection) -> list[FileFinding]:
         """Return what is wrong before this file and concerns the selection.
 
         file_selection: the part of the selection that applies to the file.
         """
+        self.unselected = []
         if self._checker is None or not file.layout.has_records:
             return []
         is_excluded, was_excluded = is_nothing(file_selection), self._was_excluded
         self._was_excluded = is_excluded
-        links = [
-            one
-            for one in self._checker.check_next(file)
-            if not (is_excluded or was_excluded) and one.is_selected(self._filter)
-        ]
-        self._undecided += [one for one in links if not one.is_decided(self._filter) and self._has_selected]
+        broken, links = self._checker.check_next(file), list[BrokenLink]()
+        if not (is_excluded or was_excluded):
+            links = [one for one in broken if one.is_selected(self._filter)]
+        if self.has_selected:
+            self.unselected = [FileFinding(one.file, one.finding) for one in broken if one not in links]
+        self._undecided += [one for one in links if not one.is_decided(self._filter) and self.has_selected]
         return [FileFinding(one.file, one.finding) for one in links if one.is_decided(self._filter)]
 
     def note_selected(self) -> list[FileFinding]:
         """Note that records are selected; return what is wrong between them and those selected before."""
-        self._has_selected = True
+        self.has_selected = True
         if not self._undecided:
             return []
         findings = [FileFinding(one.file, one.finding) for one in self._undecided]

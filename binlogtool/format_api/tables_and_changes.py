@@ -700,6 +700,10 @@ class ScriptWriter(Protocol):
     def is_empty(self) -> bool:
         """True if nothing from the log has been written so far."""
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a selected transaction has begun and its end was not read."""
+
     def note_gap(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.
 

@@ -447,6 +447,11 @@ class FlashbackScript(msgspec.Struct):
         """Return findings about large statements and about conflicts with later changes."""
         return [*self.sizes.list_findings(self.description), *self.conflicts.iter_findings()]
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a selected transaction has begun and its end was not read."""
+        return self.transactions.is_open
+
     def note_gap(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()

@@ -609,6 +609,11 @@ class SqlScript(EventStatementWriter):
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction has begun and its end was not read."""
+        return self.transaction.groups.is_open
+
     def note_gap(self, what: str = "") -> bytes:
         """Roll back the open transaction, and write nothing until the next one begins."""
         self.frame.note_missing(what)
