@@ -66,6 +66,7 @@ class RowCounter:
 
 # --- Largest and longest transactions ---
 
+_SECOND = 1_000_000
 _MAX_TABLES = 100
 """Maximum number of tables kept for one transaction."""
 
@@ -106,6 +107,7 @@ class TransactionCounter:
         self._open: TransactionTally | None = None
         self._heaps: dict[str, list[tuple[int, int, TransactionTally]]] = {order: [] for order in self.ORDERS}
         self.count = 0
+        self._has_unpacked = self._has_fractions = False
 
     def add_block(self, block: RecordBlock) -> None:
         """Count the records of a block, whose bodies are decoded."""
@@ -121,7 +123,9 @@ class TransactionCounter:
             tally, time, inner = self._open, envelope.time[i], block.inner[i]
             tally.records += 1
             tally.bytes += block.size[i] if inner is None else inner.size
+            self._has_unpacked = self._has_unpacked or inner is not None
             if time is not None:
+                self._has_fractions = self._has_fractions or time % _SECOND != 0
                 tally.first_time = time if tally.first_time is None else min(tally.first_time, time)
                 tally.last_time = time if tally.last_time is None else max(tally.last_time, time)
             for table, counts in rows.items():
@@ -147,9 +151,11 @@ class TransactionCounter:
         return TransactionStats(
             self.count,
             {
-                order: [one for *_, one in sorted(heap, key=lambda item: (-item[0], -item[1]))]
+                order: [one for *_, one in sorted(heap, key=lambda item: (-item[0], -item[1])) if getattr(one, order)]
                 for order, heap in self._heaps.items()
             },
+            self._has_unpacked,
+            None if self._has_fractions else 1,
         )
 
 
@@ -158,24 +164,34 @@ class TransactionStats(msgspec.Struct, frozen=True):
 
     Attributes:
         count: Number of transactions.
-        largest: Ranking (bytes, rows, duration) -> its first transactions.
+        largest: Ranking (bytes, rows, duration) -> its first transactions, without those that have none of it.
+        has_unpacked: Bytes of records that the log holds compressed are counted unpacked, besides their container.
+        time_step: Seconds to which all times are rounded; None = they have fractions of a second.
     """
 
     count: int
     largest: Mapping[str, list[TransactionTally]]
+    has_unpacked: bool = False
+    time_step: int | None = None
 
 
 _TITLES = {"bytes": "most bytes", "rows": "most rows", "duration": "longest"}
 
 
 def encode_transactions_text(stats: TransactionStats) -> bytes:
-    """Return a text table for each ranking; a ranking in which all transactions are equal is left out."""
+    """Return a text table for each ranking in which any transaction has a place."""
     parts = [f"{format_quantity(stats.count, 'transaction')}\n".encode()]
     for order, tallies in stats.largest.items():
-        if any(getattr(one, order) for one in tallies):
-            heading = [_TITLES[order], "bytes", "rows", "records", "duration", "begins", "position", "tables (rows)"]
+        if tallies:
+            size = "bytes (unpacked)" if stats.has_unpacked else "bytes"
+            heading = [_TITLES[order], size, "rows", "records", "duration", "begins", "position", "tables (rows)"]
             rows = [heading, *map(_make_row, tallies)]
             parts.append(align_columns(rows, right_columns=(1, 2, 3, 4)))
+        elif order == "duration" and stats.count:
+            text = "no record has a time, or all times of a transaction are equal"
+            if stats.time_step is not None and any(one.first_time is not None for one in stats.largest["bytes"]):
+                text = f"all durations are below the log's resolution of {stats.time_step} s"
+            parts.append(f"{_TITLES[order]}: {text}\n".encode())
     return b"\n".join(parts)
 
 
@@ -194,7 +210,14 @@ def _make_row(tally: TransactionTally) -> list[str]:
 def encode_transactions_json(stats: TransactionStats) -> bytes:
     """Return one JSON document (binlogtool/transactions/1)."""
     lists = {order: [_to_json(one) for one in tallies] for order, tallies in stats.largest.items()}
-    return encode_document({"schema": "binlogtool/transactions/1", "transactions": stats.count, "most": lists})
+    return encode_document(
+        {
+            "schema": "binlogtool/transactions/1",
+            "transactions": stats.count,
+            "most": lists,
+            "unpacked": stats.has_unpacked,
+        }
+    )
 
 
 def _to_json(tally: TransactionTally) -> dict[str, Any]:
