@@ -44,12 +44,12 @@ def follow_logs(
         hints=options.hints, decode=options.decode,
         raw=options.raw,
     ) as follower:  # fmt: skip
-        while not _is_over(deadline):
+        while is_first or not _is_over(deadline):
             for part in follower.look():
-                yield part
-                if _is_over(deadline):
+                if _is_over(deadline):  # only now: after the last part of a check, all data was printed
                     run.status = 6
                     raise LimitError("the time limit was reached (--timeout) before all data was read")
+                yield part
             if follower.unknown_column is not None and not is_reported and not run.progress.records:
                 run.say(f"{follower.unknown_column} (so far; a later table may have it)")
                 is_reported = True

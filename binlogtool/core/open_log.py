@@ -639,13 +639,20 @@ class LogReader(LogFiles):
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
         """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
 
+        Positions inside a record are reported, too.
+
         selected_count: how many records the pass selected.
         """
         census, last_filter = NameCensus(selection, self._hints.schema), self._last_filter
+        inside = UnmatchedNames(absent=() if last_filter is None else tuple(last_filter.inside.values()))
         if not census.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
-            return UnmatchedNames()
+            return inside
+        unmatched = self._find_unmatched_names(census)
+        return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
+
+    def _find_unmatched_names(self, census: NameCensus) -> UnmatchedNames:
         if self.is_stream:
             return UnmatchedNames() if self._name_census is None else self._name_census.find_unmatched()
         with self.reopen(replace(self._hints, objects=True)) as log:

@@ -198,10 +198,10 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
     for image, bitmap in (("before", head.before), ("after", head.after)):
         missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
         if missing:
-            raise Irreversible(
-                f"{len(missing)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "
-                "or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
-            )
+            reason = "binlog_row_image is not FULL"
+            if table.mariadb is not False:  # MySQL logs virtual columns
+                reason += ", or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
+            raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
 
 
 def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
