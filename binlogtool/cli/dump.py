@@ -77,8 +77,8 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
     raw = form == "raw" or options.hex
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
-    if options.follow and (form in ("json", "sql") or record_selection.skip):
-        raise UsageError("--follow cannot be combined with -O json, -O sql or --skip")
+    if options.follow and (form in ("json", "sql", "table") or record_selection.skip):
+        raise UsageError("--follow cannot be combined with -O json, -O sql, -O table or --skip")
     with run.open_output(text=form in ("text", "table"), inputs=paths, page=not options.follow) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")

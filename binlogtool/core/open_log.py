@@ -577,8 +577,11 @@ class LogReader(LogFiles):
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
         options = PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        later_changes: list[str] = []
         for item in self._run_pass(selection, options, part):
             yield item
+            if isinstance(item, FileFinding) and item.finding.id == CHANGED_LATER:
+                later_changes.append(item.finding.message)
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
                 label = "wrong order" if item.finding.id in ORDER_IDS else "not here"
                 gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
@@ -589,7 +592,11 @@ class LogReader(LogFiles):
                 break
         for script in scripts.values():
             yield ScriptText(script.finish(), ScriptSummary(script.row_changes, script.is_empty))
-            yield from (FileFinding(self._plan[-1][0], found) for found in script.final_findings())
+            findings = script.final_findings()
+            yield from (FileFinding(self._plan[-1][0], found) for found in findings)
+            later_changes += [found.message for found in findings if found.id == CHANGED_LATER]
+        if later_changes:  # the last text of a flashback is its beginning
+            yield ScriptText(b"".join(map(_format_comment, later_changes)))
 
     def table_rows(
         self,
@@ -926,6 +933,12 @@ def _decide_damage(
 def _make_unread_finding(reason: str) -> Finding:
     text = f"from here on, later changes of the selected rows were not checked: {reason}"
     return make_finding(CHANGED_LATER, None, 0, text)
+
+
+def _format_comment(text: str) -> bytes:
+    """Return a text as a comment of one line for a client."""
+    printable = "".join(one if one.isprintable() else "?" for one in f"{CHANGED_LATER}: {text}")
+    return f"# {printable}\n".encode("ascii", "backslashreplace")
 
 
 def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -> Iterator[Finding]:

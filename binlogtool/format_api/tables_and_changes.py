@@ -615,6 +615,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         stop_before: a statement; the script ends before the transaction that contains the first matching statement.
         sidecar_files: receiver of the files in the log; None = they are not written.
         skip_ddl: a flashback leaves out table definitions, and reports that.
+        match_all: statements of a flashback find a row by all its columns, not by its primary key.
         row_filter: selects the rows to write or reverse; `includes_table` excludes tables of which it selects no row.
         is_partial: only some transactions or rows are selected: a flashback reports later changes of the selected rows.
     """
@@ -629,6 +630,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
     stop_before: str | None = None
     sidecar_files: SidecarFiles | None = None
     skip_ddl: bool = False
+    match_all: bool = False
     row_filter: RowFilter | None = None
     is_partial: bool = False
 

@@ -717,7 +717,9 @@ class FlashbackScript(msgspec.Struct):
         statements = None
         if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
             with suppress(Inexact):
-                statements = format_flashback_statements(event.code, event.body, table, limits)
+                statements = format_flashback_statements(
+                    event.code, event.body, table, limits, match_all=self.options.match_all
+                )
         if statements is None:
             self.needs_description = True
             statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
