@@ -803,7 +803,7 @@ class LogReader(LogFiles):
                 yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
                 return
             if file is None:
-                yield from _decide_damage(damage and damage.decide(None), links.has_selected)
+                yield from _decide_damage(None if damage is None else damage.decide(None), links.has_selected)
                 return
             is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
@@ -850,7 +850,8 @@ class LogReader(LogFiles):
                             yield from decode_all_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
-                        for found in _decide_damage(damage and damage.read_batch(file, batch), links.has_selected):
+                        decided = None if damage is None else damage.read_batch(file, batch)
+                        for found in _decide_damage(decided, links.has_selected):
                             yield found
                             if _ends_reading(selection, found):
                                 return
