@@ -32,8 +32,7 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
-from binlogtool.core.set_links import SET_LINK_IDS
-from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
+from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, SET_LINK_IDS, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
     import binlogtool

@@ -153,7 +153,7 @@ def _choose_reader(
         )
 
         def read_script(log: binlogtool.OpenedLog) -> Iterator[DumpPart]:
-            if not log.is_stream and bounds_by_gtid(record_selection):
+            if not log.is_stream and record_selection.is_bounded_by_gtids:
                 log.find_unmatched(record_selection, 0).require_transactions()
             return iter(log.statements(script_selection, wording))
 
@@ -222,13 +222,6 @@ def read_parts(
                 run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty),
                 is_script=is_empty is not None,
             )  # fmt: skip
-
-
-def bounds_by_gtid(selection: Selection) -> bool:
-    """Return whether GTIDs decide where the selection begins or ends, or what it leaves out."""
-    from binlogtool.core.record_selection import is_gtid_position
-
-    return is_gtid_position(selection.start) or is_gtid_position(selection.stop) or bool(selection.exclude_gtids)
 
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:

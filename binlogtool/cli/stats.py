@@ -175,10 +175,9 @@ command = Command(
     ],
     help="""Count records, bytes and rows, by object, type or origin; find large and long transactions.
 
-    Bytes are those of the records; what the log holds compressed counts unpacked, so the sum can exceed the file. The
-    text output lists the groups, then the time steps, each with the named group of most records (with --rows, of most
-    rows). -O json and csv contain every figure. --chart draws them as SVG, or as a page with the figures. Damage is
-    reported and skipped, as in dump.
+    Bytes of compressed records count unpacked. The text output lists the groups, then the time steps, each with its
+    named group of most records (or rows, with --rows). -O json and csv contain every figure. --chart draws them. Damage
+    is reported and skipped, as in dump.
     """,
     examples=(
         ("which tables grow, and when", "binlogtool stats /var/lib/mysql/mariadb-bin.000042"),

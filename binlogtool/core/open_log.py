@@ -64,10 +64,10 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.selected_damage import SelectedDamage
-from binlogtool.core.set_links import ORDER_IDS, SelectedLinks, SetLinkChecker
+from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
-from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
+from binlogtool.findings import CHANGED_LATER, ORDER_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
@@ -807,15 +807,10 @@ class LogReader(LogFiles):
                 return
             is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
-            for one in links.check_next(file, file_selection):
-                found = _make_file_finding(one.file, one.finding, is_after_selection)
+            for found in _iter_link_findings(links, file, file_selection, options.reads_on, is_after_selection):
                 yield found
                 if _ends_reading(selection, found):
                     return
-            if options.reads_on:
-                yield from (
-                    FileFinding(one.file, _make_unread_finding(one.finding.message)) for one in links.unselected
-                )
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
             split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
@@ -833,13 +828,11 @@ class LogReader(LogFiles):
                     batch = segment.good_records if isinstance(segment, DamagedRange) else segment
                     if isinstance(segment, DamagedRange):
                         is_after_selection = is_after_selection or (options.reads_on and record_filter.over)
-                        if record_filter.excludes_range(segment.start, segment.end) and not is_after_selection:
+                        if not is_after_selection and record_filter.excludes_range(segment.start, segment.end):
                             reads_later = options.reads_on and links.has_selected
                             yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        is_open = decoder.script is not None and decoder.script.has_open_transaction
-                        if damage is not None and batch is None and damage.can_decide(has_open_transaction=is_open):
-                            damage.add(file, segment.findings)
+                        if damage is not None and batch is None and damage.set_aside(file, segment, decoder.script):
                             continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
@@ -917,6 +910,16 @@ def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: boo
             yield FileFinding(path, _make_unread_finding(one.message))
         else:
             yield FileFinding(path, one.with_severity(Severity.NOTE))
+
+
+def _iter_link_findings(
+    links: SelectedLinks, file: LogFile, file_selection: Selection, reads_on: bool, is_after_selection: bool
+) -> Iterator[FileFinding]:
+    """Yield what is wrong before a file, for a pass that reads on after its selection or not."""
+    for one in links.check_next(file, file_selection):
+        yield _make_file_finding(one.file, one.finding, is_after_selection)
+    if reads_on:
+        yield from (_make_file_finding(*one, is_after_selection=True) for one in links.unselected)
 
 
 def _decide_damage(

@@ -305,6 +305,11 @@ class Selection(msgspec.Struct, frozen=True):
     once: bool = False
     where: str | None = None
 
+    @property
+    def is_bounded_by_gtids(self) -> bool:
+        """Whether GTIDs decide where the selection begins or ends, or what it leaves out."""
+        return is_gtid_position(self.start) or is_gtid_position(self.stop) or bool(self.exclude_gtids)
+
 
 def refuse_salvage(selection: Selection, output_name: str) -> None:
     """Raise UsageError if salvaged records are requested, for outputs that cannot mark unproven records."""

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 from binlogtool.core.open_file import LogFile
 from binlogtool.core.record_filter import NUMBERED_GTID, RecordFilter, gtid_source
+from binlogtool.core.scan import DamagedRange
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.tables_and_changes import ScriptWriter
 
 _MAX_CHECKED = 10_000
 """Maximum number of lost transactions that are compared with the selection."""
@@ -27,15 +29,14 @@ class SelectedDamage:
         self._waiting: list[tuple[LogFile, Finding]] = []
         self._txn_before: str | None = None
 
-    def can_decide(self, *, has_open_transaction: bool) -> bool:
-        """Return whether transactions decide; no if a selected one is open, because the damage is in it."""
-        return bool(self._filter.transactions) and not has_open_transaction
-
-    def add(self, file: LogFile, findings: tuple[Finding, ...]) -> None:
-        """Keep damage until the next transaction is known."""
+    def set_aside(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
+        """Keep damage until the next transaction is known; False if a selected one is open: the damage is in it."""
+        if not self._filter.transactions or (script is not None and script.has_open_transaction):
+            return False
         if not self._waiting:
             self._txn_before = self._last_txn
-        self._waiting += [(file, one) for one in findings]
+        self._waiting += [(file, one) for one in damage.findings]
+        return True
 
     def read_batch(self, file: LogFile, batch: Batch) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
         """Note the transactions of a batch; return the decided findings, and whether they concern the selection."""

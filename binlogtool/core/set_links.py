@@ -32,12 +32,6 @@ _MAX_LISTED_RANGES = 100
 """Number of ranges from which on a finding may not list all of them."""
 
 
-ORDER_IDS = ("meta-mismatch", "sequence-regression")
-"""Findings of readers about files in the wrong order."""
-SET_LINK_IDS = frozenset((*ORDER_IDS, "missing-member", "gap-in-sequence", "member-not-named"))
-"""Findings of readers about files that do not follow each other."""
-
-
 class LinkedFile(msgspec.Struct, frozen=True):
     """A validated file of a log. first_time, last_time: times of its records, in microseconds; None = unknown."""
 

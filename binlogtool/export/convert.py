@@ -22,7 +22,6 @@ from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
-from binlogtool.core.set_links import SET_LINK_IDS
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import sql_scripts
 from binlogtool.export.append import APPEND_TARGETS as APPENDED
@@ -55,6 +54,7 @@ from binlogtool.export.output_options import (
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
+from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import ScriptOptions
 
