@@ -666,7 +666,7 @@ def collect_stats(
     with open(paths, **read_options) as log:
         for item in log.blocks(selected, decode="frame"):
             if isinstance(item, RecordBlock):
-                series.encode_block(item)
+                series.add_block(item)
     return series.finish()
 
 

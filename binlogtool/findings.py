@@ -69,6 +69,11 @@ COLUMNS_UNKNOWN = "columns-unknown"  # neither the log nor --schema names the co
 NOT_REVERSIBLE = "not-reversible"  # a flashback cannot reverse an event
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
+ORDER_IDS = ("meta-mismatch", "sequence-regression")
+"""Findings of readers about files in the wrong order."""
+SET_LINK_IDS = frozenset((*ORDER_IDS, "missing-member", "gap-in-sequence", "member-not-named"))
+"""Findings of readers about files that do not follow each other."""
+
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 

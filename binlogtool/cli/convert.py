@@ -33,7 +33,7 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
-from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
+from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, SET_LINK_IDS, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
     import binlogtool
@@ -315,7 +315,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
-    found = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]] if manifest.complete else []
+    ranges = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]]
+    found = [f for f in ranges if f["severity"] != "note"] if manifest.complete else []
     if found:
         size = sum(f["length"] for f in found)
         is_whole_list = sum(manifest.finding_counts[id_] for id_ in {f["id"] for f in found}) == len(found)
@@ -331,7 +332,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        if "packed_size" in one["facts"]:
+        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS
+        if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
 

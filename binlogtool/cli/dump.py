@@ -79,8 +79,8 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
     raw = form == "raw" or options.hex
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
-    if options.follow and (form in ("json", "sql") or record_selection.skip):
-        raise UsageError("--follow cannot be combined with -O json, -O sql or --skip")
+    if options.follow and (form in ("json", "sql", "table") or record_selection.skip):
+        raise UsageError("--follow cannot be combined with -O json, -O sql, -O table or --skip")
     with run.open_output(text=form in ("text", "table"), inputs=paths, page=not options.follow) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
@@ -151,7 +151,13 @@ def _choose_reader(
             load_files=script.load_files or (None if output in (None, "-") else f"{output}.load"),
             database=options.selection.database,
         )
-        return lambda log: log.statements(script_selection, wording)
+
+        def read_script(log: binlogtool.OpenedLog) -> Iterator[DumpPart]:
+            if not log.is_stream and record_selection.is_bounded_by_gtids:
+                log.find_unmatched(record_selection, 0).require_transactions()
+            return iter(log.statements(script_selection, wording))
+
+        return read_script
     if form == "jsonl" and _has_default_style(options):
         from binlogtool.report.dump import CompiledLineEncoder
 
@@ -213,8 +219,9 @@ def read_parts(
                 raise LimitError("the time limit was reached (--timeout)")
         if is_undamaged:
             _check_names_exist(
-                run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty)
-            )
+                run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty),
+                is_script=is_empty is not None,
+            )  # fmt: skip
 
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:
@@ -228,18 +235,20 @@ def _part_findings(part: DumpPart) -> Iterator[Finding]:
 
 
 def _check_names_exist(
-    run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int
+    run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int, *, is_script: bool
 ) -> None:
     """Report names in the selection that the log does not contain.
 
     Raises:
-        UsageError: nothing was selected because the log lacks a name.
+        UsageError: nothing was selected because the log lacks a name, or a script lacks the GTID that should bound it.
     """
     from binlogtool.core.record_selection import is_partial
 
     if record_selection.where is not None and not selected_count:
         log.require_columns(record_selection.where)
     unmatched = log.find_unmatched(record_selection, selected_count)
+    if is_script:
+        unmatched.require_transactions()
     if not selected_count:
         unmatched.require_none()
     for text in (*unmatched.missing, *unmatched.absent):
@@ -497,12 +506,12 @@ def follow_logs(
         hints=options.hints, decode=options.decode,
         raw=options.raw,
     ) as follower:  # fmt: skip
-        while not _is_over(deadline):
+        while is_first or not _is_over(deadline):
             for part in follower.look():
-                yield part
-                if _is_over(deadline):
+                if _is_over(deadline):  # only now: after the last part of a check, all data was printed
                     run.status = 6
                     raise LimitError("the time limit was reached (--timeout) before all data was read")
+                yield part
             if follower.unknown_column is not None and not is_reported and not run.progress.records:
                 run.say(f"{follower.unknown_column} (so far; a later table may have it)")
                 is_reported = True

@@ -38,6 +38,7 @@ class FlashbackOptions(msgspec.Struct, frozen=True, kw_only=True):
     comments: bool
     rewrite: tuple[str, ...]
     skip_ddl: bool
+    match_all_columns: bool
     manifest: str | None
     selection: SelectionOptions
     hints: HintOptions
@@ -75,6 +76,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         comments=options.comments,
         rewrite=options.rewrite,
         skip_ddl=options.skip_ddl,
+        match_all=options.match_all_columns,
         database=options.selection.database,
     )
     run.say_skipped_files()
@@ -96,6 +98,13 @@ command = Command(
             is_common=True,
             help="Leave table definitions of the selected tables unchanged, with a notice, instead of refusing them "
             "(docs/damage.md).",
+        ),
+        option(
+            ["--match-all-columns"],
+            is_flag=True,
+            group="SQL",
+            help="With --rows statements: find a row by all its columns, not by its key, so that a row that was "
+            "changed again is left unchanged.",
         ),
         option(
             ["--manifest"],
@@ -125,7 +134,8 @@ command = Command(
 
     Select whole histories of rows: if a row was changed again by a change that is not selected, the script does not
     find it, or finds it by its key and gives it older values. Such rows are reported, with status 1, to the end of the
-    last log that is given; so is a later TRUNCATE, DROP or ALTER of their table. A selection without row changes is an
+    last log that is given, and in comments at the beginning of the script; so is a later TRUNCATE, DROP or ALTER of
+    their table. A selection without row changes is an
     error. Rows changed by foreign key cascades are not in the log, so not in the script.""",
     examples=(
         (

@@ -155,8 +155,10 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         raise UsageError(f"--exclude-object leaves out all tables of the log: {_join_names(known)}")
     wanted = selection.objects[-1].removeprefix("*.")
     databases = [f"{name.rpartition('.')[0]}.*" for name in known if "." in name]
+    same_names = [name for name in known if name.rpartition(".")[2] == wanted]
     names = databases if wanted.endswith(".*") else known if "." in wanted else [n.rpartition(".")[2] for n in known]
-    suggestion = suggest_names(wanted, names) or f"; it has {_join_names(known)}"
+    suggestion = f"; did you mean {' or '.join(same_names[:_MAX_LISTED])}?" if same_names else ""
+    suggestion = suggestion or suggest_names(wanted, names) or f"; it has {_join_names(known)}"
     raise UsageError(f"{wanted}: the log contains no such table{suggestion}")
 
 
@@ -241,8 +243,8 @@ command = Command(
     help="""Print the changed rows of tables, with the columns and types of their table.
 
     Name tables with --object or --table; without, all tables are printed, one after the other. CSV and Arrow hold one
-    table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows op and
-    time only. Damage is reported and skipped. It needs the extra `arrow`.
+    table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows txn, op
+    and time only. Damage is reported and skipped. It needs the extra `arrow`.
     """,
     notes="""--limit and --skip count the rows of each table. docs/tables.md describes the columns and types. For files
     of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool convert`.""",

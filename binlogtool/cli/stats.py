@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.dump import read_parts, report_trouble
@@ -51,6 +50,8 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
         return _print_transactions(run, options)
     from binlogtool.report import stats
 
+    if options.chart is not None and not options.chart.lower().endswith(_CHART_SUFFIXES):
+        raise UsageError(f"--chart {options.chart}: charts are SVG or HTML; use a name that ends in .svg or .html")
     encoders = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_records(run, options)
@@ -82,6 +83,9 @@ def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
     return run.status
 
 
+_CHART_SUFFIXES = (".svg", ".html", ".htm")
+
+
 def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
     """Render the chart in the format given by the suffix of the file name."""
     from binlogtool.report.stats import render_chart
@@ -91,18 +95,12 @@ def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
 
 
 def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
-    from binlogtool.report.stats import SeriesCounter
+    from binlogtool.report.stats import RowCounter, SeriesCounter
 
-    series = SeriesCounter(options.by, options.bucket)
-    row_sums = _RowSums(options.by) if options.rows else None
+    series, row_counter = SeriesCounter(options.by, options.bucket), RowCounter() if options.rows else None
     for block in _read_blocks(run, options, reads_rows=options.rows):
-        series.encode_block(block)
-        if row_sums is not None:
-            row_sums.add_block(block)
-    figures = series.finish()
-    if row_sums is not None:
-        figures = replace(figures, rows=row_sums.rows)
-    return figures.limit_groups(options.top)
+        series.add_block(block, None if row_counter is None else row_counter.iter_counts(block))
+    return series.finish().limit_groups(options.top)
 
 
 def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) -> Iterator[RecordBlock]:
@@ -117,25 +115,6 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
             yield part
         elif isinstance(part, FileFinding):
             report_trouble(run, part)
-
-
-class _RowSums:
-    """Counter of changed rows by group."""
-
-    def __init__(self, by: str) -> None:
-        from binlogtool.report.stats import RowCounter
-
-        self._by, self._counter = by, RowCounter()
-        self.rows: dict[str | None, tuple[int, int, int]] = {}
-
-    def add_block(self, block: RecordBlock) -> None:
-        """Add the rows of each record to its group, or to their tables."""
-        names = getattr(block.envelope, self._by)
-        for name, counts_by_table in zip(names, self._counter.iter_counts(block), strict=True):
-            for table, counts in counts_by_table.items():
-                group = table if self._by == "object" else None if name is None else str(name)
-                old = self.rows.get(group, (0, 0, 0))
-                self.rows[group] = old[0] + counts.inserted, old[1] + counts.updated, old[2] + counts.deleted
 
 
 def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:
@@ -194,9 +173,9 @@ command = Command(
     ],
     help="""Count records, bytes and rows, by object, type or origin; find large and long transactions.
 
-    Bytes are those of the records in the log. The text output lists the groups, then the time steps, each with the
-    group that has most records in it. -O json and csv contain every figure. --chart draws them as SVG, or as a page
-    with the figures. Damage is reported and skipped, as in dump.
+    Bytes of compressed records count unpacked. The text output lists the groups, then the time steps, each with its
+    named group of most records (or rows, with --rows). -O json and csv contain every figure. --chart draws them. Damage
+    is reported and skipped, as in dump.
     """,
     examples=(
         ("which tables grow, and when", "binlogtool stats /var/lib/mysql/mariadb-bin.000042"),

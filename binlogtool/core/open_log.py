@@ -53,6 +53,7 @@ from binlogtool.core.record_selection import (
     Selection,
     SqlFragment,
     can_miss_later_changes,
+    is_nothing,
     read_everything,
     refuse_salvage,
     refuse_where,
@@ -61,15 +62,18 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.selected_damage import SelectedDamage
+from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
-from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
+from binlogtool.findings import CHANGED_LATER, ORDER_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     CompiledTableReader,
+    DatabaseRenames,
     ScriptOptions,
     ScriptWriter,
     TableReader,
@@ -414,6 +418,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
         script_of, row_condition: for passes whose bodies are text of a script.
         reader_of: for passes whose bodies are table rows.
         reads_on: the script also sees the records after the selection, to the end of the last file.
+        checks_links: report where the files of the log do not follow each other.
     """
 
     splitter: Callable[[LogFile], Splitter[T]]
@@ -423,6 +428,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
     row_condition: RowCondition | None = None
     reader_of: Callable[[Format], TableReader] | None = None
     reads_on: bool = False
+    checks_links: bool = True
 
     def make_decoder(self, file: LogFile, limits: Limits) -> BlockDecoder:
         """Create the block decoder of one file."""
@@ -452,7 +458,8 @@ class LogReader(LogFiles):
         part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: for a log of one file."""
-        items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
+        options = PassOptions(_block_splitter, decode, raw, checks_links=selection.tail is None)
+        items = self._run_pass(selection, options, part)
         return items if selection.tail is None else take_last(items, selection.tail)
 
     def record_ranges(
@@ -494,6 +501,8 @@ class LogReader(LogFiles):
         options = replace(
             options, is_partial=options.flashback and (row_condition is not None or can_miss_later_changes(selection))
         )
+        if not self.is_stream:
+            self._require_databases(options)
         is_complete = True
         for part in self._write_scripts(
             selection, self._fragment_splitter, start_script, row_condition, reads_on=options.is_partial
@@ -502,6 +511,29 @@ class LogReader(LogFiles):
             yield part
         if row_condition is not None and is_complete and not row_condition.found:
             self.require_columns(row_condition.text)
+        if self.is_stream and is_complete:
+            _refuse_unseen_databases(options.rename_databases)
+
+    def _require_databases(self, options: ScriptOptions) -> None:
+        """Check that the log has each database that a script renames; read it until all were seen.
+
+        Raises:
+            UsageError: it lacks one; the script would change the database of that name on the server.
+        """
+        renames = options.rename_databases
+        if not renames:
+            return
+
+        def start_script(format_: Format) -> ScriptWriter:
+            if format_.output.start_script is None:
+                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+            return format_.output.start_script(ScriptOptions(rename_databases=renames))
+
+        with self.reopen() as log:
+            for _ in log._write_scripts(Selection(), self._fragment_splitter, start_script):
+                if not renames.unseen:
+                    return
+        _refuse_unseen_databases(renames)
 
     def change_messages(
         self,
@@ -550,10 +582,14 @@ class LogReader(LogFiles):
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
         options = PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        later_changes: list[str] = []
         for item in self._run_pass(selection, options, part):
             yield item
+            if isinstance(item, FileFinding) and item.finding.id == CHANGED_LATER:
+                later_changes.append(item.finding.message)
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
-                gap_text = f"left out here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
+                label = "wrong order" if item.finding.id in ORDER_IDS else "left out here"
+                gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
@@ -561,7 +597,11 @@ class LogReader(LogFiles):
                 break
         for script in scripts.values():
             yield ScriptText(script.finish(), ScriptSummary(script.row_changes, script.is_empty))
-            yield from (FileFinding(self._plan[-1][0], found) for found in script.final_findings())
+            findings = script.final_findings()
+            yield from (FileFinding(self._plan[-1][0], found) for found in findings)
+            later_changes += [found.message for found in findings if found.id == CHANGED_LATER]
+        if later_changes:  # the last text of a flashback is its beginning
+            yield ScriptText(b"".join(map(_format_comment, later_changes)))
 
     def table_rows(
         self,
@@ -597,7 +637,7 @@ class LogReader(LogFiles):
         else:
             tracker = ColumnTracker(where)
             with self.reopen() as log:
-                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch)):
+                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch, checks_links=False)):
                     if not tracker.missing_columns:
                         break
         if tracker is not None:
@@ -611,17 +651,24 @@ class LogReader(LogFiles):
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
         """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
 
+        Positions inside a record are reported, too.
+
         selected_count: how many records the pass selected.
         """
         finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
+        inside = UnmatchedNames(absent=() if last_filter is None else tuple(last_filter.inside.values()))
         if not finder.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
-            return UnmatchedNames()
+            return inside
+        unmatched = self._find_unmatched_names(finder)
+        return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
+
+    def _find_unmatched_names(self, finder: UnmatchedNameFinder) -> UnmatchedNames:
         if self.is_stream:
             return UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched()
         with self.reopen(replace(self._hints, objects=True)) as log:
-            for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch)):
+            for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch, checks_links=False)):
                 pass
         return finder.find_unmatched()
 
@@ -726,12 +773,30 @@ class LogReader(LogFiles):
             else BlockDecoder.decode_batch
         )
 
+    def _make_link_checker(self) -> SetLinkChecker:
+        def reopen_file(file: LogFile) -> LogFile:
+            return open_file(file.path, file.name, file.format, self._limits, hints=replace(self._hints, earlier=None))
+
+        return SetLinkChecker(reopen_file, self.make_scan, self._limits)
+
+    def find_broken_links(self, selection: Selection) -> list[FileFinding]:
+        """Return where the files of the log do not follow each other, for readers that read them one by one."""
+        record_filter = RecordFilter(selection)
+        links, findings = SelectedLinks(self._make_link_checker(), record_filter), list[FileFinding]()
+        for file_selection, file in zip(self.split_selection(selection), self._iter_files(), strict=False):
+            record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            findings += links.check_next(file, file_selection)
+            findings += [] if is_nothing(file_selection) else links.note_selected()
+        return findings
+
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
         self._track_columns(selection.where)
         file_selections, files = self.split_selection(selection), self._iter_files()
+        links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
+        damage = SelectedDamage(record_filter) if options.reads_on and selection.on_damage == "stop" else None
         for number, file_selection in enumerate(
             chain(file_selections, repeat(select_nothing(selection)) if options.reads_on else ())
         ):
@@ -743,9 +808,14 @@ class LogReader(LogFiles):
                 yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
                 return
             if file is None:
+                yield from _decide_damage(None if damage is None else damage.decide(None), links.has_selected)
                 return
             is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            for found in _iter_link_findings(links, file, file_selection, options.reads_on, is_after_selection):
+                yield found
+                if _ends_reading(selection, found):
+                    return
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
             split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
@@ -763,6 +833,12 @@ class LogReader(LogFiles):
                     batch = segment.good_records if isinstance(segment, DamagedRange) else segment
                     if isinstance(segment, DamagedRange):
                         is_after_selection = is_after_selection or (options.reads_on and record_filter.over)
+                        if not is_after_selection and record_filter.excludes_range(segment.start, segment.end):
+                            reads_later = options.reads_on and links.has_selected
+                            yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
+                            continue
+                        if damage is not None and batch is None and damage.set_aside(file, segment, decoder.script):
+                            continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
                         )
@@ -772,12 +848,22 @@ class LogReader(LogFiles):
                             yield from decode_all_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
+                        decided = None if damage is None else damage.read_batch(file, batch)
+                        for found in _decide_damage(decided, links.has_selected):
+                            yield found
+                            if _ends_reading(selection, found):
+                                return
                         marker.reset()
                         if self._column_tracker is not None:
                             self._column_tracker.track_batch(decoder, batch)
                         if self._name_finder is not None:
                             self._name_finder.track_batch(decoder, batch)
-                        yield from split(decoder, batch, record_filter)
+                        for item in split(decoder, batch, record_filter):
+                            for found in links.note_selected():
+                                yield found
+                                if _ends_reading(selection, found):
+                                    return
+                            yield item
                     if record_filter.is_done and not options.reads_on:
                         return
                 if reason := scan.incomplete or scan.over_limit:
@@ -799,6 +885,22 @@ class LogReader(LogFiles):
                 yield from block
 
 
+def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
+    """Raise UsageError if a database to rename is not among those of the log."""
+    for name in renames.unseen:
+        known = ", ".join(sorted(renames.seen)[:_MAX_LISTED_DATABASES])
+        suggestion = suggest_names(name, renames.seen) or (f"; it has {known}" if known else "")
+        raise UsageError(f"--rewrite {name}->{renames[name]}: the log has no database {name}{suggestion}")
+
+
+_MAX_LISTED_DATABASES = 8
+
+
+def _ends_reading(selection: Selection, found: FileFinding) -> bool:
+    """Return whether a pass ends at this finding."""
+    return selection.on_damage == "stop" and found.finding.severity is Severity.ERROR
+
+
 def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> FileFinding:
     """Create a finding for a file. is_after_selection: no selected record follows; only later changes are read."""
     return FileFinding(
@@ -806,9 +908,46 @@ def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> Fi
     )
 
 
+def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: bool) -> Iterator[FileFinding]:
+    """Yield damage that holds no selected record: as notes, or as what was not checked for later changes."""
+    for one in findings:
+        if reads_later and one.severity is Severity.ERROR:
+            yield FileFinding(path, _make_unread_finding(one.message))
+        else:
+            yield FileFinding(path, one.with_severity(Severity.NOTE))
+
+
+def _iter_link_findings(
+    links: SelectedLinks, file: LogFile, file_selection: Selection, reads_on: bool, is_after_selection: bool
+) -> Iterator[FileFinding]:
+    """Yield what is wrong before a file, for a pass that reads on after its selection or not."""
+    for one in links.check_next(file, file_selection):
+        yield _make_file_finding(one.file, one.finding, is_after_selection)
+    if reads_on:
+        yield from (_make_file_finding(*one, is_after_selection=True) for one in links.unselected)
+
+
+def _decide_damage(
+    decided: tuple[bool, list[tuple[LogFile, Finding]]] | None, has_selected: bool
+) -> Iterator[FileFinding]:
+    """Yield the findings about damage of which it is known whether it concerns the selection."""
+    is_selected, findings = decided or (True, [])
+    for file, found in findings:
+        if is_selected:
+            yield FileFinding(file.path, found)
+        else:
+            yield from _make_unselected(file.path, (found,), reads_later=has_selected)
+
+
 def _make_unread_finding(reason: str) -> Finding:
     text = f"from here on, later changes of the selected rows were not checked: {reason}"
     return make_finding(CHANGED_LATER, None, 0, text)
+
+
+def _format_comment(text: str) -> bytes:
+    """Return a text as a comment of one line for a client."""
+    printable = "".join(one if one.isprintable() else "?" for one in f"{CHANGED_LATER}: {text}")
+    return f"# {printable}\n".encode("ascii", "backslashreplace")
 
 
 def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -> Iterator[Finding]:
@@ -821,7 +960,7 @@ def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -
 
 def _format_range(item: Finding) -> str:
     """Return the byte range of a finding as text for a message."""
-    return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
+    return "" if item.offset is None or not item.length else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
 def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:

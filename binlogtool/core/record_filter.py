@@ -120,6 +120,7 @@ class RecordFilter(msgspec.Struct):
         lines: the compiled `where` condition for the current file.
         types: the selected types of the current file's format.
         matched: the object globs, and the sets of included transactions, that some record matched so far.
+        inside: messages about positions inside a record.
     """
 
     selection: Selection
@@ -134,6 +135,7 @@ class RecordFilter(msgspec.Struct):
     lines: CompiledCondition | None = None
     types: frozenset[str] = frozenset()
     matched: set[str] = msgspec.field(default_factory=set)
+    inside: dict[str, str] = msgspec.field(default_factory=dict)
     _object_matches: dict[str, bool] = msgspec.field(default_factory=dict)
     _exclude_matches: dict[str, bool] = msgspec.field(default_factory=dict)
     _gtid_sets: list[tuple[str, TransactionPredicate]] = msgspec.field(default_factory=list)
@@ -190,6 +192,11 @@ class RecordFilter(msgspec.Struct):
         self.transactions = list(_make_predicates(self.selection, gtids))
         self._gtid_sets = parse_named_sets(self.selection, gtids)
         self._transaction_matches.clear()
+
+    def excludes_range(self, start: int, end: int) -> bool:
+        """Return whether the positions leave out the bytes `[start, end)` of the file."""
+        is_before = self.start is not None and self.start.kind == "offset" and end <= self.start.value
+        return is_before or (self.stop is not None and self.stop.kind == "offset" and start >= self.stop.value)
 
     @property
     def is_by_number_only(self) -> bool:
@@ -296,12 +303,29 @@ class RecordFilter(msgspec.Struct):
                 indexes = [i for i in indexes if ((column[i - start] or 0) >= position.value) is is_start]
                 continue
             locate = partial(_locate_record, batch, position.kind)
+            if position.kind == "offset":
+                self._note_inside(batch, position.value, is_start=is_start)
             if batch.positions is None and isinstance(indexes, range):
                 at = bisect_left(indexes, position.value, key=locate)
                 indexes = indexes[at:] if is_start else indexes[:at]
             else:
                 indexes = [i for i in indexes if (locate(i) >= position.value) is is_start]
         return indexes
+
+    def _note_inside(self, batch: Batch, offset: int, *, is_start: bool) -> None:
+        """Note a position that lies inside a record of the batch: records are selected by where they begin."""
+        count = batch.records.count
+        if batch.positions is not None or not count or not _locate_record(batch, "offset", 0) < offset:
+            return
+        index = bisect_left(range(count), offset, key=partial(_locate_record, batch, "offset")) - 1
+        container = batch.container_position(index)
+        end = container.offset + container.size
+        if offset < end:
+            option, outcome = ("start", "is left out") if is_start else ("stop", "is selected")
+            self.inside[option] = (
+                f"--{option}-position {offset:,}: no record begins there; it is inside the record from "
+                f"{container.offset:,} to {end:,}, which {outcome}"
+            )
 
     def _iter_tests(self) -> Iterator[tuple[str, Callable[[Any], bool]]]:
         """Yield the envelope columns that the selection depends on, each with its test."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -305,6 +306,11 @@ class Selection(msgspec.Struct, frozen=True):
     once: bool = False
     where: str | None = None
 
+    @property
+    def is_bounded_by_gtids(self) -> bool:
+        """Whether GTIDs decide where the selection begins or ends, or what it leaves out."""
+        return is_gtid_position(self.start) or is_gtid_position(self.stop) or bool(self.exclude_gtids)
+
 
 def refuse_salvage(selection: Selection, output_name: str) -> None:
     """Raise UsageError if salvaged records are requested, for outputs that cannot mark unproven records."""
@@ -434,11 +440,21 @@ def _parse_number(text: str, full_text: str) -> int:
 
 
 def _parse_offset(text: str, size: int | None) -> int:
+    _refuse_bare_gtid(text)
     if text != "end" and not text.startswith("end-"):
         return parse_size(text)
     if size is None:
         raise UsageError(f"position {text!r}: the end of a stream is not known")
     return max(0, size - parse_size(text[4:] or 0))
+
+
+_BARE_GTIDS = re.compile(r"(\d+-\d+-\d+|[\da-fA-F]{8}(-[\da-fA-F]{4}){3}-[\da-fA-F]{12}:\S+)(,.*)?")
+
+
+def _refuse_bare_gtid(text: str) -> None:
+    """Raise UsageError for a position that is a GTID without its prefix."""
+    if _BARE_GTIDS.fullmatch(text):
+        raise UsageError(f"position {shorten(text)!r} is neither an offset nor a file; did you mean gtid:{text}?")
 
 
 # -- several files -----------------------------------------------------------------------------------------------------
@@ -463,13 +479,45 @@ def split_selection(
         UsageError: a position names a file that does not exist (except with `live`: it may appear), or an ambiguous
             name.
     """
+    _refuse_bare_gtid(selection.start or "")
+    _refuse_bare_gtid(selection.stop or "")
     first = _find_file(selection.start, paths, holds_records, last=False)
     last = _find_file(selection.stop, paths, holds_records, last=True)
     if not selection.live:
         _require_file(selection.start, first)
         _require_file(selection.stop, last)
+    if None not in (selection.start_time, selection.stop_time) and selection.start_time > selection.stop_time:  # type: ignore[operator]
+        raise UsageError("--start-datetime is after --stop-datetime: nothing is selected")
+    if _is_start_after_stop(selection, first, last):
+        raise UsageError(
+            f"--start-position {selection.start} is after --stop-position {selection.stop}: nothing is selected"
+        )
     end = len(paths) if last is None or last == _NO_SUCH_FILE else last + 1
     return [_limit_to_file(selection, path, number, first, last) for number, path in enumerate(paths[:end])]
+
+
+def _is_start_after_stop(selection: Selection, first: int | None, last: int | None) -> bool:
+    """Return whether the selection is empty because its start is after its stop. first, last: numbers of their files.
+
+    Positions that count from the end of a file, and GTIDs of several sources, are not compared.
+    """
+    start, stop = selection.start, selection.stop
+    if start is None or stop is None:
+        return False
+    if is_gtid_position(start) and is_gtid_position(stop):
+        gtids = [_SINGLE_GTID.fullmatch(one) for one in (start, stop)]
+        return None not in gtids and gtids[0][1] == gtids[1][1] and int(gtids[0][2]) > int(gtids[1][2])  # type: ignore[index]
+    if first is None or last is None or _NO_SUCH_FILE in (first, last):
+        return False
+    if first != last:
+        return first > last
+    texts = [split_file_prefix(one)[1] for one in (start, stop)]
+    if any(one.startswith("end") for one in texts) or len({one.rpartition(":")[0] for one in texts}) > 1:
+        return False
+    return parse_position(texts[0], None, 1).value > parse_position(texts[1], None, 1).value
+
+
+_SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d+)")
 
 
 _NO_SUCH_FILE = -1
@@ -504,6 +552,7 @@ def _find_files_by_name(text: str, name: str, paths: Sequence[str]) -> list[int]
 
 def _require_file(text: str | None, file: int | None) -> None:
     if file == _NO_SUCH_FILE:
+        _refuse_bare_gtid(text or "")
         raise UsageError(f"position {text!r}: no file of that name is in this log")
 
 
@@ -520,6 +569,11 @@ def _limit_to_file(selection: Selection, path: str, number: int, first: int | No
 def select_nothing(selection: Selection) -> Selection:
     """Return the selection for a file after the last one with selected records."""
     return replace(selection, start=None, stop=_STOP_AT_START)
+
+
+def is_nothing(file_selection: Selection) -> bool:
+    """Return whether a part of a selection (`split_selection`) selects no record of its file."""
+    return file_selection.stop == _STOP_AT_START
 
 
 def _strip_file(text: str | None) -> str | None:

@@ -35,11 +35,21 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
     """Names of a selection without a match.
 
     missing: names that the log does not have, one message each. absent: names that it could have, but nothing was
-    selected.
+    selected. transactions: the messages of both that are about the GTIDs that bound the selection.
     """
 
     missing: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    transactions: tuple[str, ...] = ()
+
+    def require_transactions(self) -> None:
+        """Check that the log has the GTIDs that bound the selection, for an output that changes a server.
+
+        Raises:
+            UsageError: it lacks one, so more would be written than the user meant.
+        """
+        if self.transactions:
+            raise UsageError("; ".join(self.transactions))
 
     def require_none(self) -> None:
         """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
@@ -116,11 +126,12 @@ class UnmatchedNameFinder:
             return UnmatchedNames()
         s = self._selection
         unknown = [glob for glob in s.objects if not self._is_in_schema(glob)]
+        exclusions = list(self._unmatched_exclusions())
         missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
             text = _join_names(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
-        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *self._unmatched_exclusions()]
+        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *exclusions]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
         for name, types in self._type_names.items():
             if not self._types.isdisjoint(types):
@@ -131,7 +142,8 @@ class UnmatchedNameFinder:
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
                 missing.append(text + suggest_names(name, self._known_types))
-        return UnmatchedNames(tuple(missing), tuple(absent))
+        bounds = [*self._unmatched_starts(), *self._unmatched_stops(), *exclusions]
+        return UnmatchedNames(tuple(missing), tuple(absent), tuple(bounds))
 
     def _is_in_schema(self, glob: str) -> bool:
         return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
@@ -154,12 +166,38 @@ class UnmatchedNameFinder:
                 yield f"--include-gtids {text}: the log has no such transaction{self._transactions.suggest(text)}"
         if s.xid is not None and s.xid not in self._matched_transactions:
             yield f"--xid {s.xid}: the log has no such transaction{self._transactions.suggest(s.xid)}"
-        for text in split_gtid_position(s.start):
-            if not self._transactions.has_source(text):
-                yield f"--start-position gtid:{text}: the log has no such source{self._transactions.suggest(text)}"
-        for text in split_gtid_position(s.stop):
-            if text not in self._matched_transactions and not self._transactions.is_before_end(text):
-                yield f"--stop-position gtid:{text}: the log ends without it{self._transactions.suggest(text)}"
+        yield from self._describe_starts(self._unknown_sources(s.start))
+        yield from self._describe_stops(self._unreached_stops())
+
+    def _unknown_sources(self, position: str | None) -> list[str]:
+        return [one for one in split_gtid_position(position) if not self._transactions.has_source(one)]
+
+    def _unreached_stops(self) -> list[str]:
+        return [
+            one
+            for one in split_gtid_position(self._selection.stop)
+            if one not in self._matched_transactions and not self._transactions.is_before_end(one)
+        ]
+
+    def _describe_starts(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            yield f"--start-position gtid:{text}: the log has no such source{self._transactions.suggest(text)}"
+
+    def _describe_stops(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            yield f"--stop-position gtid:{text}: the log ends without it{self._transactions.suggest(text)}"
+
+    def _unmatched_starts(self) -> Iterator[str]:
+        """Yield messages if the log has no source of the start position, so that nothing is left out."""
+        unknown = self._unknown_sources(self._selection.start)
+        if len(unknown) == len(split_gtid_position(self._selection.start)):
+            yield from self._describe_starts(unknown)
+
+    def _unmatched_stops(self) -> Iterator[str]:
+        """Yield messages about sources that the log has but that do not stop in it; of none, if it has no source."""
+        unknown, stop = self._unknown_sources(self._selection.stop), self._selection.stop
+        has_source = len(unknown) < len(split_gtid_position(stop))
+        yield from self._describe_stops(one for one in self._unreached_stops() if not has_source or one not in unknown)
 
     def _unmatched_exclusions(self) -> Iterator[str]:
         """Yield a message if the excluded transactions exclude none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
+from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import sql_scripts
@@ -27,6 +30,7 @@ from binlogtool.export.atomic_output import discard_stage, remove_leftovers, sta
 from binlogtool.export.envelopes.messages import message_script_factory
 from binlogtool.export.manifest import (
     FileStamp,
+    FindingTally,
     Manifest,
     ManifestInput,
     ProgressCallback,
@@ -50,6 +54,7 @@ from binlogtool.export.output_options import (
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
+from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import ScriptOptions
 
@@ -303,6 +308,8 @@ def _with_name_checks(
 
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
         manifest = write_job(inputs, stage)
+        if to in TABLE_TARGETS and SET_LINK_IDS.isdisjoint(manifest.finding_counts):
+            manifest = _add_broken_links(manifest, inputs, settings)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
         if all_read and not manifest.rows:
             paths, selection = [one.path for one in inputs], settings.selection
@@ -313,6 +320,24 @@ def _with_name_checks(
         return manifest
 
     return write_and_check
+
+
+def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings: ConvertOptions) -> Manifest:
+    """Add where the files of a log do not follow each other, which tasks that read one file each do not see."""
+    paths = [one.path for one in inputs if not (one.trouble or is_url(one.path))]
+    if len(paths) < 2:
+        return manifest
+    read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
+    tally = FindingTally()
+    with open_log(paths, read_options, LogReader) as log:
+        for one in log.find_broken_links(settings.selection):
+            tally.add(one.file, finding_to_value(one.finding), damage=True)
+    return replace(
+        manifest,
+        complete=manifest.complete and not (settings.selection.on_damage == "stop" and tally.errors),
+        findings=(*manifest.findings, *tally.listed),
+        finding_counts=dict(Counter(manifest.finding_counts) + tally.counts),
+    )
 
 
 def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:

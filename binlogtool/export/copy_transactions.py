@@ -140,8 +140,11 @@ class BinlogJob(msgspec.Struct):
                     self.continuity.note_damage()
                 if stop and self.finding_tally.errors:
                     return
-            if not self.written_groups.total():
-                log.find_unmatched(self.selection, 0).require_none()
+            if not self.finding_tally.errors:
+                unmatched = log.find_unmatched(self.selection, 0)
+                unmatched.require_transactions()
+                if not self.written_groups.total():
+                    unmatched.require_none()
 
     def _process_part(self, source_part: SelectedEventGroup, writer: BinlogWriter) -> None:
         part = source_part.part

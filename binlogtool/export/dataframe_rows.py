@@ -207,13 +207,17 @@ class LogRows:
     def text_rows(self, size: int, image: str = "after") -> Iterator[tuple[list[str], list[list[str | None]]]]:
         """Yield (column names, at most `size` rows of texts) for display; None = NULL.
 
-        Unless columns were named, the columns about a change are only `op`, `time`, and the key and operations of
-        changes that were logged without a row. image: the row image with which the rows were read.
+        Unless columns were named, the columns about a change are only `txn`, `op`, `time`, and the key and operations
+        of changes that were logged without a row. image: the row image with which the rows were read.
         """
         from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
 
         for batch in self.batches(size):
-            names = list(self._columns) or [*select_shown_columns(self.schema), *select_used_details(batch)]
+            names = list(self._columns) or [
+                *select_used_details(batch, ("txn",)),
+                *select_shown_columns(self.schema),
+                *select_used_details(batch, ("key", "ops")),
+            ]
             yield names, to_text_rows(batch, names, image)
 
     @property

@@ -191,6 +191,8 @@ class StreamJob(msgspec.Struct):
         )
         selected = sum(not one.is_empty for one in self.script_ends) if is_script else selected
         unmatched = log.find_unmatched(self.selection, selected)
+        if is_script:
+            unmatched.require_transactions()
         if not selected:
             unmatched.require_none()
             if is_script and not self.finding_tally.errors and (self.wording.flashback or is_partial(self.selection)):

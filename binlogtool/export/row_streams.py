@@ -132,9 +132,9 @@ def select_shown_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in hidden]
 
 
-def select_used_details(batch: pa.RecordBatch) -> list[str]:
-    """Return those of the columns `key` and `ops` (of changes logged without a row) that contain values."""
-    return [name for name in ("key", "ops") if name in batch.schema.names and batch[name].null_count < len(batch)]
+def select_used_details(batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
+    """Return those of some columns that the batch has with values."""
+    return [name for name in names if name in batch.schema.names and batch[name].null_count < len(batch)]
 
 
 def _to_cell(column: str, text: str) -> str:

@@ -6,7 +6,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
+from binlogtool.format_api.tables_and_changes import DatabaseRenames, ScriptOptions, SidecarFiles
 
 # --- Sidecar files of a script ---
 
@@ -90,7 +90,7 @@ class ScriptRequest(msgspec.Struct, frozen=True):
 
     rewrite: texts `old->new` with database names. gtids: None = depends on `rows`. database: the databases to write.
     stop_before: a statement. load_files: a directory for the data of LOAD DATA. skip_ddl: a flashback ignores DDL of
-    its tables.
+    its tables. match_all: its statements find a row by all its columns, not by its key.
     """
 
     rewrite: Sequence[str] = ()
@@ -101,14 +101,17 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     stop_before: str | None = None
     load_files: str | PathLike[str] | None = None
     skip_ddl: bool = False
+    match_all: bool = False
 
     @property
     def used_option(self) -> str | None:
         """Name of a script option that is not at its default; None if there is none."""
         defaults = ScriptRequest()
-        for name in ("rewrite", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
+        for name in ("rewrite", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl", "match_all"):
             if getattr(self, name) not in (getattr(defaults, name), []):
-                return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
+                return {"gtids": "--with-gtids", "match_all": "--match-all-columns"}.get(
+                    name, f"--{name.replace('_', '-')}"
+                )
         return None
 
 
@@ -123,6 +126,10 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
     is_flashback = to == "flashback"
     if options.skip_ddl and not is_flashback:
         raise UsageError("--skip-ddl is only for flashback")
+    if options.match_all and not (is_flashback and options.rows == "statements"):
+        raise UsageError(
+            "--match-all-columns is for flashback with --rows statements; the log's own events always match"
+        )
     if is_flashback and selection.on_damage != "stop":
         raise UsageError(
             f"--on-damage {selection.on_damage}: a flashback needs an undamaged log; select an undamaged part of it"
@@ -151,6 +158,7 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
         only_databases=only,
         stop_before=options.stop_before,
         skip_ddl=options.skip_ddl,
+        match_all=options.match_all,
         sidecar_files=None if options.load_files is None else _create_sidecar_folder(options.load_files),
     )
 
@@ -161,8 +169,8 @@ def _create_sidecar_folder(directory: str | PathLike[str]) -> SidecarFiles:
     return SidecarFolder(Path(directory))
 
 
-def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
-    new_names: dict[str, str] = {}
+def _parse_rewrites(rewrite: Iterable[str]) -> DatabaseRenames:
+    new_names = DatabaseRenames()
     for text in rewrite:
         match = _REWRITE_RULE.match(text)
         if match is None:

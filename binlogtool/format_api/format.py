@@ -802,12 +802,16 @@ class ValidationRules(msgspec.Struct, frozen=True):
             finding with format-specific facts added (such as "payload intact, length wrong").
         validator_reports_sequences: the validator's result contains the first and last sequence number of a file;
             otherwise they are decoded from the envelopes of its first and last record.
+        is_link_proven: (name of a file, name of the next file of the log, last bytes of the first) -> whether these
+            bytes prove that nothing is between both; readers of a set then need no `validate_set` for this link.
+            None = readers do not check links.
     """
 
     validator: Callable[[LogFileLayout, Callable[[Kernel], Kernel], Limits], Validator]
     validate_set: Callable[[Sequence[SetMember]], Sequence[SetFinding]] | None = None
     explain_damage: Callable[[LogFileLayout, memoryview, int, Finding], Finding] | None = None
     validator_reports_sequences: bool = False
+    is_link_proven: Callable[[str, str, bytes], bool] | None = None
 
 
 class OutputRules(msgspec.Struct, frozen=True):

@@ -580,6 +580,28 @@ class ChangeReader(Protocol):
 # --- SQL scripts for a server ---
 
 
+class DatabaseRenames(dict[str, str]):
+    """New names of databases. seen: the databases of the log whose names were looked up so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def find(self, database: str) -> str | None:
+        """Return the new name of a database of the log; None if it keeps its name."""
+        if self and len(self.seen) < _MAX_SEEN:
+            self.seen.add(database)
+        return self.get(database)
+
+    @property
+    def unseen(self) -> list[str]:
+        """The databases to rename that the log did not have so far."""
+        return [name for name in self if name not in self.seen]
+
+
+_MAX_SEEN = 10_000
+
+
 class ScriptOptions(msgspec.Struct, frozen=True):
     """Options of an SQL script.
 
@@ -595,13 +617,14 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         stop_before: a statement; the script ends before the transaction that contains the first matching statement.
         sidecar_files: receiver of the files in the log; None = they are not written.
         skip_ddl: a flashback leaves out table definitions, and reports that.
+        match_all: statements of a flashback find a row by all its columns, not by its primary key.
         row_filter: selects the rows to write or reverse; `includes_table` excludes tables of which it selects no row.
         is_partial: only some transactions or rows are selected: a flashback reports later changes of the selected rows.
     """
 
     gtids: bool = False
     flashback: bool = False
-    rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    rename_databases: DatabaseRenames = msgspec.field(default_factory=DatabaseRenames)
     includes_table: Callable[[str], bool] | None = None
     rows: str = "exact"
     comments: bool = False
@@ -609,6 +632,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
     stop_before: str | None = None
     sidecar_files: SidecarFiles | None = None
     skip_ddl: bool = False
+    match_all: bool = False
     row_filter: RowFilter | None = None
     is_partial: bool = False
 
@@ -679,6 +703,10 @@ class ScriptWriter(Protocol):
     @property
     def is_empty(self) -> bool:
         """True if nothing from the log has been written so far."""
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a selected transaction has begun and its end was not read."""
 
     def note_gap(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.

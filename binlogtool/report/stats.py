@@ -6,7 +6,8 @@ The same figures give the same bytes. Text from the log is escaped twice: for th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape as xml_escaped
 
@@ -38,6 +39,20 @@ class RecordTally(msgspec.Struct):
     last_seq: int | None = None
     first_time: int | None = None
     last_time: int | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of changed rows."""
+        return self.inserted + self.updated + self.deleted
+
+    def add_rows(self, inserted: int, updated: int, deleted: int) -> None:
+        """Add numbers of changed rows."""
+        self.inserted += inserted
+        self.updated += updated
+        self.deleted += deleted
 
     def add(self, length: int, seq: int | None, time: int | None) -> None:
         """Add one record."""
@@ -56,11 +71,11 @@ class RecordTally(msgspec.Struct):
         self.add(0, other.first_seq, other.first_time)
         self.add(0, other.last_seq, other.last_time)
         self.records, self.bytes = records, size
+        self.add_rows(other.inserted, other.updated, other.deleted)
 
 
+RowCountsByTable = Mapping[str | None, "RowCounts"]
 TallyByGroup = dict[str | None, RecordTally]
-RowsByGroup = dict[str | None, tuple[int, int, int]]
-"""Group -> (rows inserted, updated, deleted)."""
 
 
 def iter_measures(block: RecordBlock, by: str) -> Iterator[tuple[Any, RecordMeasure]]:
@@ -80,34 +95,28 @@ def sort_by_records(groups: TallyByGroup) -> TallyByGroup:
 _ROW_COLUMNS = ("inserted", "updated", "deleted")
 
 
-def make_stats_rows(by: str, groups: TallyByGroup, rows_by_group: RowsByGroup | None) -> list[list[Any]]:
-    """Return the rows of the table, heading first; names are not escaped."""
+def make_stats_rows(by: str, groups: TallyByGroup, *, has_rows: bool) -> list[list[Any]]:
+    """Return the rows of the table, heading first; names are not escaped. has_rows: changed rows were counted."""
     time = TimeFormatter()
-    counts = [] if rows_by_group is None else list(_ROW_COLUMNS)
+    counts = _ROW_COLUMNS if has_rows else ()
     heading = [by, "records", "bytes", *counts, "first_seq", "last_seq", "first_time", "last_time"]
     rows = [
         [
-            name,
-            t.records,
-            t.bytes,
-            *(() if rows_by_group is None else rows_by_group.get(name, (0, 0, 0))),
-            t.first_seq,
-            t.last_seq,
-            time(t.first_time),
-            time(t.last_time),
+            name, t.records, t.bytes, *(getattr(t, one) for one in counts), t.first_seq, t.last_seq,
+            time(t.first_time), time(t.last_time),
         ]
         for name, t in groups.items()
-    ]
+    ]  # fmt: skip
     return [heading, *rows]
 
 
-def encode_stats_text(by: str, groups: TallyByGroup, rows_by_group: RowsByGroup | None) -> bytes:
+def encode_stats_text(by: str, groups: TallyByGroup, *, has_rows: bool) -> bytes:
     """Return the table as aligned, escaped text."""
     rows = [
         ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
-        for r in make_stats_rows(by, groups, rows_by_group)
+        for r in make_stats_rows(by, groups, has_rows=has_rows)
     ]
-    return align_columns(rows, right_columns=range(1, 5 if rows_by_group is None else 8))
+    return align_columns(rows, right_columns=range(1, 8 if has_rows else 5))
 
 
 def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes:
@@ -151,26 +160,37 @@ class SeriesCounter(msgspec.Struct):
     _cells: SeriesCells = msgspec.field(default_factory=dict)
     _names: set[str | None] = msgspec.field(default_factory=set)
     _step: str = ""
+    _has_rows: bool = False
 
     def __post_init__(self) -> None:
         self._step = "1m" if self.bucket == "auto" else self.bucket
 
-    def encode_block(self, block: RecordBlock) -> None:
-        """Count the records of a block.
+    def add_block(self, block: RecordBlock, row_counts: Iterable[RowCountsByTable] | None = None) -> None:
+        """Count the records of a block. row_counts: the changed rows of each record; None = they are not counted.
 
         Raises:
             LimitError: there are too many steps of the requested length.
         """
         length = BUCKET_LENGTHS[self._step]
-        for value, measure in iter_measures(block, self.by):
+        self._has_rows = self._has_rows or row_counts is not None
+        for (value, measure), rows in zip(
+            iter_measures(block, self.by), repeat({}) if row_counts is None else row_counts, strict=False
+        ):
             time = measure[2]
-            cell = (None if time is None else time - time % length, self._limit_group_name(value))
-            tally = self._cells.get(cell)
-            if tally is None:
-                tally = self._cells[cell] = RecordTally()
-            tally.add(*measure)
+            start = None if time is None else time - time % length
+            self._get_tally(start, value).add(*measure)
+            for table, counts in rows.items():
+                tally = self._get_tally(start, table if self.by == "object" else value)
+                tally.add_rows(counts.inserted, counts.updated, counts.deleted)
         while len(self._cells) > _MAX_CELLS:
             self._use_longer_bucket()
+
+    def _get_tally(self, start: int | None, value: Any) -> RecordTally:
+        cell = (start, self._limit_group_name(value))
+        tally = self._cells.get(cell)
+        if tally is None:
+            tally = self._cells[cell] = RecordTally()
+        return tally
 
     def _limit_group_name(self, value: Any) -> str | None:
         name = None if value is None else str(value)
@@ -204,7 +224,8 @@ class SeriesCounter(msgspec.Struct):
         for (_, name), tally in self._cells.items():
             groups.setdefault(name, RecordTally()).merge(tally)
         order = sorted(self._cells, key=lambda place: (place[0] is None, place[0] or 0, place[1] or ""))
-        return LogStats(self.by, self._step, sort_by_records(groups), {place: self._cells[place] for place in order})
+        cells = {place: self._cells[place] for place in order}
+        return LogStats(self.by, self._step, sort_by_records(groups), cells, self._has_rows)
 
 
 class LogStats(msgspec.Struct, frozen=True):
@@ -212,31 +233,27 @@ class LogStats(msgspec.Struct, frozen=True):
 
     Attributes:
         groups: Largest first.
-        rows: Changed rows by group; None = not counted.
         cells: (start of the step in microseconds, or None without a time; group) -> tally.
+        has_rows: changed rows were counted.
     """
 
     by: str
     bucket: str
     groups: TallyByGroup
     cells: SeriesCells
-    rows: RowsByGroup | None = None
+    has_rows: bool = False
 
     def limit_groups(self, top: int | None) -> LogStats:
         """Return the same figures with the `top` largest groups; the others are merged into one last group."""
         if top is None or len(self.groups) <= top:
             return self
         shown, others = dict(list(self.groups.items())[:top]), RecordTally()
-        rows = None if self.rows is None else dict(self.rows)
         for name in list(self.groups)[top:]:
             others.merge(self.groups[name])
-            if rows is not None:
-                counts = zip(rows.get(OTHERS, (0, 0, 0)), rows.pop(name, (0, 0, 0)), strict=True)
-                rows[OTHERS] = tuple(map(sum, counts))  # type: ignore[assignment]
         cells: SeriesCells = {}
         for (start, name), tally in self.cells.items():
             cells.setdefault((start, name if name in shown else OTHERS), RecordTally()).merge(tally)
-        return LogStats(self.by, self.bucket, {**shown, OTHERS: others}, cells, rows)
+        return LogStats(self.by, self.bucket, {**shown, OTHERS: others}, cells, self.has_rows)
 
     def sum_steps(self) -> dict[int | None, RecordTally]:
         """Return the totals of all groups for each step."""
@@ -253,25 +270,28 @@ def format_step(start: int | None) -> str | None:
 
 
 def encode_series_text(series: LogStats) -> bytes:
-    """Return as text: the groups, then the steps, each with its group of most records."""
-    largest: dict[int | None, str | None] = {}
-    for start, name in sorted(series.cells, key=lambda place: -series.cells[place].records):
-        largest.setdefault(start, name)
-    rows = [[f"time ({series.bucket})", "records", "bytes", f"most records ({series.by})"]]
+    """Return as text: the groups, then the steps, each with its named group of most records, or of most rows."""
+    unit = "rows" if series.has_rows else "records"
+    largest: dict[int | None, str] = {}
+    for (start, name), tally in sorted(series.cells.items(), key=lambda cell: -getattr(cell[1], unit)):
+        if name is not None and getattr(tally, unit):
+            largest.setdefault(start, name)
+    counts = ["rows"] if series.has_rows else []
+    table = [[f"time ({series.bucket})", "records", "bytes", *counts, f"most {unit} ({series.by})"]]
     for start, tally in series.sum_steps().items():
-        name = largest[start]
-        rows.append(
-            [format_step(start) or "-", format_count(tally.records), format_count(tally.bytes), escape(name or "-")]
-        )
-    return encode_stats_text(series.by, series.groups, series.rows) + b"\n" + align_columns(rows, right_columns=(1, 2))
+        figures = [tally.records, tally.bytes, *([tally.rows] if series.has_rows else [])]
+        table.append([format_step(start) or "-", *map(format_count, figures), escape(largest.get(start, "-"))])
+    groups = encode_stats_text(series.by, series.groups, has_rows=series.has_rows)
+    return groups + b"\n" + align_columns(table, right_columns=range(1, 4 if series.has_rows else 3))
 
 
 def encode_series_json(series: LogStats) -> bytes:
     """Return one JSON document (binlogtool/series/1)."""
-    heading, *rows = make_stats_rows(series.by, series.groups, series.rows)
+    heading, *rows = make_stats_rows(series.by, series.groups, has_rows=series.has_rows)
     groups = [dict(zip(["name", *heading[1:]], row, strict=True)) for row in rows]
     cells = [
         {"time": format_step(start), "name": name, "records": tally.records, "bytes": tally.bytes}
+        | ({one: getattr(tally, one) for one in _ROW_COLUMNS} if series.has_rows else {})
         for (start, name), tally in series.cells.items()
     ]
     return encode_document(
@@ -287,12 +307,14 @@ def encode_series_json(series: LogStats) -> bytes:
 
 def encode_series_csv(series: LogStats) -> bytes:
     """Return CSV with one line for each step and group."""
-    return encode_csv([["time", series.by, "records", "bytes"], *_iter_csv_rows(series)])
+    counts = _ROW_COLUMNS if series.has_rows else ()
+    return encode_csv([["time", series.by, "records", "bytes", *counts], *_iter_csv_rows(series, counts)])
 
 
-def _iter_csv_rows(series: LogStats) -> Iterator[list[Any]]:
+def _iter_csv_rows(series: LogStats, counts: Sequence[str]) -> Iterator[list[Any]]:
     for (start, name), tally in series.cells.items():
-        yield [format_step(start), None if name is None else escape(name), tally.records, tally.bytes]
+        figures = [tally.records, tally.bytes, *(getattr(tally, one) for one in counts)]
+        yield [format_step(start), None if name is None else escape(name), *figures]
 
 
 # --- Chart of records and bytes over time as SVG ---
@@ -505,6 +527,7 @@ class RowCounter:
 
 # --- Largest and longest transactions ---
 
+_SECOND = 1_000_000
 _MAX_TABLES = 100
 """Maximum number of tables kept for one transaction."""
 
@@ -545,6 +568,7 @@ class TransactionCounter:
         self._open: TransactionTally | None = None
         self._heaps: dict[str, list[tuple[int, int, TransactionTally]]] = {order: [] for order in self.ORDERS}
         self.count = 0
+        self._has_unpacked = self._has_fractions = False
 
     def add_block(self, block: RecordBlock) -> None:
         """Count the records of a block, whose bodies are decoded."""
@@ -560,7 +584,9 @@ class TransactionCounter:
             tally, time, inner = self._open, envelope.time[i], block.inner[i]
             tally.records += 1
             tally.bytes += block.size[i] if inner is None else inner.size
+            self._has_unpacked = self._has_unpacked or inner is not None
             if time is not None:
+                self._has_fractions = self._has_fractions or time % _SECOND != 0
                 tally.first_time = time if tally.first_time is None else min(tally.first_time, time)
                 tally.last_time = time if tally.last_time is None else max(tally.last_time, time)
             for table, counts in rows.items():
@@ -586,9 +612,11 @@ class TransactionCounter:
         return TransactionStats(
             self.count,
             {
-                order: [one for *_, one in sorted(heap, key=lambda item: (-item[0], -item[1]))]
+                order: [one for *_, one in sorted(heap, key=lambda item: (-item[0], -item[1])) if getattr(one, order)]
                 for order, heap in self._heaps.items()
             },
+            self._has_unpacked,
+            None if self._has_fractions else 1,
         )
 
 
@@ -597,24 +625,34 @@ class TransactionStats(msgspec.Struct, frozen=True):
 
     Attributes:
         count: Number of transactions.
-        largest: Ranking (bytes, rows, duration) -> its first transactions.
+        largest: Ranking (bytes, rows, duration) -> its first transactions, without those that have none of it.
+        has_unpacked: Bytes of records that the log holds compressed are counted unpacked, besides their container.
+        time_step: Seconds to which all times are rounded; None = they have fractions of a second.
     """
 
     count: int
     largest: Mapping[str, list[TransactionTally]]
+    has_unpacked: bool = False
+    time_step: int | None = None
 
 
 _TITLES = {"bytes": "most bytes", "rows": "most rows", "duration": "longest"}
 
 
 def encode_transactions_text(stats: TransactionStats) -> bytes:
-    """Return a text table for each ranking; a ranking in which all transactions are equal is left out."""
+    """Return a text table for each ranking in which any transaction has a place."""
     parts = [f"{format_quantity(stats.count, 'transaction')}\n".encode()]
     for order, tallies in stats.largest.items():
-        if any(getattr(one, order) for one in tallies):
-            heading = [_TITLES[order], "bytes", "rows", "records", "duration", "begins", "position", "tables (rows)"]
+        if tallies:
+            size = "bytes (unpacked)" if stats.has_unpacked else "bytes"
+            heading = [_TITLES[order], size, "rows", "records", "duration", "begins", "position", "tables (rows)"]
             rows = [heading, *map(_make_row, tallies)]
             parts.append(align_columns(rows, right_columns=(1, 2, 3, 4)))
+        elif order == "duration" and stats.count:
+            text = "no record has a time, or all times of a transaction are equal"
+            if stats.time_step is not None and any(one.first_time is not None for one in stats.largest["bytes"]):
+                text = f"all durations are below the log's resolution of {stats.time_step} s"
+            parts.append(f"{_TITLES[order]}: {text}\n".encode())
     return b"\n".join(parts)
 
 
@@ -633,7 +671,14 @@ def _make_row(tally: TransactionTally) -> list[str]:
 def encode_transactions_json(stats: TransactionStats) -> bytes:
     """Return one JSON document (binlogtool/transactions/1)."""
     lists = {order: [_to_json(one) for one in tallies] for order, tallies in stats.largest.items()}
-    return encode_document({"schema": "binlogtool/transactions/1", "transactions": stats.count, "most": lists})
+    return encode_document(
+        {
+            "schema": "binlogtool/transactions/1",
+            "transactions": stats.count,
+            "most": lists,
+            "unpacked": stats.has_unpacked,
+        }
+    )
 
 
 def _to_json(tally: TransactionTally) -> dict[str, Any]:

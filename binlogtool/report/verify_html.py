@@ -432,7 +432,7 @@ def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) ->
         ):
             for part in log.blocks(Selection(), decode="frame"):
                 if isinstance(part, RecordBlock):
-                    series.encode_block(part)
+                    series.add_block(part)
     stats = series.finish()
     has_times = any(start for start, _ in stats.cells)
     title = files[0].path if len(files) == 1 else f"{len(files)} files"

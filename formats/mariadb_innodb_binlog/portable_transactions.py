@@ -152,6 +152,11 @@ class GroupStatements(msgspec.Struct):
         return self._contexts[1]
 
     @property
+    def has_open_transaction(self) -> bool:
+        """True if a selected transaction has begun and its end was not read."""
+        return self.writer.has_open_transaction
+
+    @property
     def stop_finding(self) -> Finding | None:
         """Reason why nothing more is written although the log continues; None = writing was not stopped."""
         return self.writer.stop_finding

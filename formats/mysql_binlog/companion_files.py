@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import struct
 import sys
 import zlib
 from array import array
@@ -47,7 +48,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import CrcCheck, Magic, TracePart
-from binlogtool.formats.binlog_events.wire_format import MAGIC
+from binlogtool.formats.binlog_events.wire_format import HEADER_SIZE, MAGIC, EventType
 from binlogtool.limits import KIB, MIB, Limits
 
 # --- Names of the files of a log ---
@@ -93,6 +94,31 @@ def is_next_file(previous: str, name: str) -> bool:
     """Return whether the second name is the next file of the same log."""
     first, second = parse_log_name(previous), parse_log_name(name)
     return first is not None and second is not None and (first.base, first.number + 1) == (second.base, second.number)
+
+
+_ROTATE_HEAD = struct.Struct("<4xB4xI")
+"""Type and size of an event; the rest of its header is skipped."""
+
+
+def is_link_proven(previous: str, name: str, end: bytes) -> bool:
+    """Return whether a log ends with a ROTATE to the second file; another base name means that both were renamed.
+
+    end: the last bytes of the log. A ROTATE has the name of the next file after its header and a position of 8 bytes,
+    and a checksum of 4 bytes or none at its end.
+    """
+    after = parse_log_name(name)
+    if after is None or not is_next_file(previous, name):
+        return False
+    name_at = HEADER_SIZE + 8
+    for size in range(name_at + 1, len(end) + 1):
+        start = len(end) - size
+        if _ROTATE_HEAD.unpack_from(end, start) != (EventType.ROTATE, size):
+            continue
+        for stop in (len(end) - 4, len(end)):
+            target = parse_log_name(end[start + name_at : stop])
+            if target is not None and target.number == after.number:
+                return True
+    return False
 
 
 def get_folder(path: bytes) -> bytes:

@@ -41,6 +41,7 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     get_stem,
     get_text_kind,
     is_gtid_index,
+    is_link_proven,
     sort_names,
 )
 from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
@@ -126,6 +127,7 @@ FORMAT = Format(
         validator_reports_sequences=True,
         explain_damage=LazyRef("mysql_binlog.explain_damage:explain_damage"),
         validate_set=LazyRef("mysql_binlog.validate.log_set:validate_set"),
+        is_link_proven=is_link_proven,
     ),
     output=OutputRules(
         types=EVENT_TYPE_NAMES,

@@ -82,7 +82,7 @@ def made(times: list[int | None], names: list[str | None]) -> RecordBlock:
 ])  # fmt: skip
 def test_auto_takes_the_shortest_steps_that_are_not_too_many(step: int, count: int, expected: str) -> None:
     one = SeriesCounter("object")
-    one.encode_block(made([0, *(1000 * 24 * HOUR + i * step for i in range(1, count))], ["a"] * count))
+    one.add_block(made([0, *(1000 * 24 * HOUR + i * step for i in range(1, count))], ["a"] * count))
     found = one.finish()
     assert found.bucket == expected
     assert sum(tally.records for tally in found.cells.values()) == count == found.groups["a"].records
@@ -93,23 +93,23 @@ def test_too_many_steps_are_joined_or_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(stats, "_MAX_CELLS", 50)
     block = made([24 * HOUR + i * 60_000_000 for i in range(200)], [None] * 200)
     auto = SeriesCounter("object")
-    auto.encode_block(block)
+    auto.add_block(block)
     assert (auto.finish().bucket, len(auto.finish().cells)) == ("1h", 4)
     with pytest.raises(LimitError, match="longer --bucket"):
-        SeriesCounter("object", "1m").encode_block(block)
+        SeriesCounter("object", "1m").add_block(block)
 
 
 def test_more_groups_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "_MAX_GROUPS", 3)
     one = SeriesCounter("object")
-    one.encode_block(made([0] * 10, [f"t{i}" for i in range(10)]))
+    one.add_block(made([0] * 10, [f"t{i}" for i in range(10)]))
     groups = one.finish().groups
     assert {name: tally.records for name, tally in groups.items()} == {"t0": 1, "t1": 1, "t2": 1, "(others)": 7}
 
 
 def test_records_without_time_have_a_step_of_their_own() -> None:
     one = SeriesCounter("object")
-    one.encode_block(made([None, 0, None], ["a", "a", "b"]))
+    one.add_block(made([None, 0, None], ["a", "a", "b"]))
     lines = encode_series_text(one.finish()).decode().splitlines()
     assert lines[-2].split()[:2] == ["1970-01-01T00:00Z", "1"] and lines[-1].split()[:2] == ["-", "2"]
 
@@ -125,7 +125,7 @@ def bars(text: bytes) -> list[tuple[str, float, float]]:
 
 def test_the_bars_of_a_chart_stand_on_each_other_and_are_as_high_as_the_figures() -> None:
     one = SeriesCounter("object", "1h")
-    one.encode_block(made([0] * 6 + [HOUR] * 4, ["a"] * 4 + ["b"] * 2 + ["a"] * 4))
+    one.add_block(made([0] * 6 + [HOUR] * 4, ["a"] * 4 + ["b"] * 2 + ["a"] * 4))
     drawn = bars(render_chart(one.finish(), "log"))
     records, sizes = drawn[:3], drawn[3:]
     assert [height for _, _, height in records] == [72.0, 36.0, 72.0]  # of 180 pixels for 10 records
@@ -136,7 +136,7 @@ def test_the_bars_of_a_chart_stand_on_each_other_and_are_as_high_as_the_figures(
 
 def test_a_chart_is_the_same_each_time_and_shows_hostile_names_as_text(log: str, tmp_path: Path) -> None:
     one = SeriesCounter("object")
-    one.encode_block(made([0, 1, None], [EVIL, None, "x" * 100]))
+    one.add_block(made([0, 1, None], [EVIL, None, "x" * 100]))
     text = render_chart(one.finish(), f"{EVIL} log")
     assert text == render_chart(one.finish(), f"{EVIL} log")
     shown = [node.text or "" for node in ElementTree.fromstring(text).iter(f"{SVG}text")]
@@ -151,12 +151,12 @@ def test_a_chart_is_the_same_each_time_and_shows_hostile_names_as_text(log: str,
 
 def test_a_chart_of_many_groups_and_of_nothing_can_be_drawn() -> None:
     one = SeriesCounter("object")
-    one.encode_block(made([0] * 40, [f"t{i % 20}" for i in range(40)]))
+    one.add_block(made([0] * 40, [f"t{i % 20}" for i in range(40)]))
     shown = [node.text for node in ElementTree.fromstring(render_chart(one.finish(), "x")).iter(f"{SVG}text")]
     assert "(12 others)" in shown and "24 records" in shown
     ElementTree.fromstring(render_chart(SeriesCounter("type").finish(), "x"))
     far = SeriesCounter("object", "1m")
-    far.encode_block(made([0, 10**9 * 60_000_000], ["a", "a"]))
+    far.add_block(made([0, 10**9 * 60_000_000], ["a", "a"]))
     assert len(render_chart(far.finish(), "x")) < 5000  # steps without records are left out when they are too many
 
 

@@ -55,6 +55,7 @@ class MessageScript(msgspec.Struct):
     row_encoder: DebeziumRowEncoder | None = None
     count: int = 0
     stop_finding: Finding | None = None
+    has_open_transaction: bool = False
     message_sink: Callable[[MessageLine], None] | None = None
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
     _selected_by_table: dict[str, bool] = msgspec.field(default_factory=dict)

@@ -447,6 +447,11 @@ class FlashbackScript(msgspec.Struct):
         """Return findings about large statements and about conflicts with later changes."""
         return [*self.sizes.list_findings(self.description), *self.conflicts.iter_findings()]
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a selected transaction has begun and its end was not read."""
+        return self.transactions.is_open
+
     def note_gap(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()
@@ -712,7 +717,9 @@ class FlashbackScript(msgspec.Struct):
         statements = None
         if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
             with suppress(Inexact):
-                statements = format_flashback_statements(event.code, event.body, table, limits)
+                statements = format_flashback_statements(
+                    event.code, event.body, table, limits, match_all=self.options.match_all
+                )
         if statements is None:
             self.needs_description = True
             statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)

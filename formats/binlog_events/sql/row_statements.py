@@ -5,6 +5,7 @@ Row images are described in docs/spec/mysql_binlog.md#row-events.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -198,10 +199,10 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
     for image, bitmap in (("before", head.before), ("after", head.after)):
         missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
         if missing:
-            raise Irreversible(
-                f"{len(missing)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "
-                "or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
-            )
+            reason = "binlog_row_image is not FULL"
+            if table.mariadb is not False:  # MySQL logs virtual columns
+                reason += ", or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
+            raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
 
 
 def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
@@ -272,14 +273,20 @@ def format_row_statements(code: int, body: memoryview, table: TableMap, limits: 
     return _create_writer(code, table, limits).write_all(iter_row_images(code, body, table, limits))
 
 
-def format_flashback_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+def format_flashback_statements(
+    code: int, body: memoryview, table: TableMap, limits: Limits, *, match_all: bool = False
+) -> list[bytes]:
     """Return the statements that reverse a row event, last row first.
+
+    match_all: they find a row by all its columns, so that a row that was changed again is left unchanged.
 
     Raises:
         Inexact: no statements reverse it exactly.
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
-    event = _create_writer(opposite_type(code), table, limits)
+    event = _create_writer(
+        opposite_type(code), dataclasses.replace(table, primary_key=None, memo={}) if match_all else table, limits
+    )
     rows = [(merge_images(before, after), before) for before, after in iter_row_images(code, body, table, limits)]
     return event.write_all(reversed(rows))
 

@@ -456,7 +456,7 @@ class EventStatementWriter:
             return []
         self.session.database = database
         text = database.decode("utf-8", "surrogateescape")
-        name = self.options.rename_databases.get(text, text).encode("utf-8", "surrogateescape")
+        name = (self.options.rename_databases.find(text) or text).encode("utf-8", "surrogateescape")
         statements = [] if name.isascii() else self.session.set_for_names()
         target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
         if _PLAIN_NAME.fullmatch(name):
@@ -608,6 +608,11 @@ class SqlScript(EventStatementWriter):
         return nothing_pending and self.transaction.is_as_logged and self.script_filter.is_idle
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """True if a transaction has begun and its end was not read."""
+        return self.transaction.groups.is_open
 
     def note_gap(self, what: str = "") -> bytes:
         """Roll back the open transaction, and write nothing until the next one begins."""

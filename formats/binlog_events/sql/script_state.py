@@ -21,7 +21,7 @@ from msgspec.structs import replace as structs_replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.format_api.tables_and_changes import DatabaseRenames, ScriptOptions
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
 from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
@@ -58,13 +58,13 @@ _MAX_NAME_BYTES = 64 * 3
 """Maximum size of a database name in bytes: servers allow 64 characters."""
 
 
-def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
+def rename_database(table: TableMap, databases: DatabaseRenames) -> TableMap:
     """Return the TABLE_MAP with its database renamed, including the stored bytes.
 
     Raises:
         UsageError: the new name is too long for a TABLE_MAP.
     """
-    new_name = databases.get(table.database)
+    new_name = databases.find(table.database)
     if new_name is None:
         return table
     cached = table.memo.get(("renamed", new_name))
