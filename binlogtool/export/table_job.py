@@ -60,6 +60,7 @@ from binlogtool.export.typed_tables import (
     TableSpools,
     TypedTables,
 )
+from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableSchema
 
@@ -266,6 +267,8 @@ class TypedRows(msgspec.Struct, frozen=True):
         report = reader.make_progress()
 
         def on_finding(item: FileFinding) -> bool:
+            if item.finding.id in SET_LINK_IDS:  # the conversion reports it, whatever a task reads
+                return False
             return tables.note_unread(item, damage=reader.is_damage(item))
 
         for log, selection, part, known_tables in reader.open_parts():

@@ -42,7 +42,7 @@ from binlogtool.export.typed_columns import (
     to_arrow_type,
     to_cells,
 )
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import SET_LINK_IDS, Finding, Severity
 from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import (
@@ -642,7 +642,8 @@ class TableRouter:
         """
         for item in self._read_log(log, selection, known_tables, part):
             if isinstance(item, FileFinding):
-                self._note_damage(item)
+                if item.finding.id not in SET_LINK_IDS:
+                    self._note_damage(item)
                 if on_finding(item):
                     self.add_damage_row(item)
             elif isinstance(item, RowBatch):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.cli import dump_follow
+from binlogtool.cli import dump
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError
 from tests.cli.invoke import invoke
@@ -173,15 +173,15 @@ class FakeFollower:
 
 def follow_with_timeout(monkeypatch: pytest.MonkeyPatch, parts: list[str], timeout: float) -> tuple[list[str], Any]:
     clock = [0.0]
-    monkeypatch.setattr(dump_follow, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(dump_follow.binlogtool, "follow", lambda *_, **__: FakeFollower(clock, parts))
+    monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(dump.binlogtool, "follow", lambda *_, **__: FakeFollower(clock, parts))
     settings = SimpleNamespace(timeout=timeout, format="auto", limits=None, backend="auto")
     run: Any = SimpleNamespace(settings=settings, status=0, progress=SimpleNamespace(records=1))
     out: Any = SimpleNamespace(wait=lambda seconds: clock.__setitem__(0, clock[0] + seconds + 0.1))
-    options = dump_follow.FollowOptions("full", False, 1.0, None)
+    options = dump.FollowOptions("full", False, 1.0, None)
     printed: list[str] = []
     try:
-        for part in dump_follow.follow_logs(run, [], Selection(), options, out):
+        for part in dump.follow_logs(run, [], Selection(), options, out):
             printed.append(str(part))
             clock[0] += 0.6  # a loaded machine is slow to print
     except LimitError:

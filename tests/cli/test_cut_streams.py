@@ -133,7 +133,7 @@ def test_convert_says_how_many_bytes_it_leaves_out_and_where(tmp_path: Path) -> 
     assert done.code == 0
     assert lost == [
         "lost   95 bytes of the input in 1 damaged range, which --on-damage skip leaves out:",
-        f"lost     {path} 0x0000005f  damaged-range: 95 bytes",
+        f"lost     {path} 0x0000005f  damaged-range: 95 bytes, transaction 2",
     ]
     path.write_bytes(plain_log())
     assert (

@@ -77,7 +77,7 @@ def test_conversions_refuse_a_missing_file_unless_damage_is_skipped(holed: Path,
 def test_a_script_written_without_the_missing_file_says_so(holed: Path, tmp_path: Path) -> None:
     output = tmp_path / "a.sql"
     assert invoke("convert", "--to", "sql", "--on-damage", "skip", "-o", str(output), str(holed)).code == 0
-    comments = [line for line in output.read_text().splitlines() if line.startswith("# not here")]
+    comments = [line for line in output.read_text().splitlines() if line.startswith("# left out here")]
     assert len(comments) == 1 and LOST in comments[0]
 
 

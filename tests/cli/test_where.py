@@ -89,7 +89,7 @@ def test_a_script_has_the_chosen_rows_and_a_log_takes_no_condition(tmp_path: Pat
     result = invoke("dump", "-O", "sql", "--where", "after.id = 4", SECOND)
     assert (result.code, result.text.count("WRITE_ROWS_V1"), result.text.count("BINLOG '")) == (0, 1, 2)
     refused = invoke("convert", "--to", "mysql-binlog", "-o", str(tmp_path / "b"), "--where", "seq = 4", SECOND)
-    assert (refused.code, "made of whole transactions" in refused.err) == (2, True)
+    assert (refused.code, "whole transactions are needed for a log" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("to", ["jsonl", "raw"])

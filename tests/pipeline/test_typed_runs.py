@@ -287,7 +287,6 @@ START = 1_700_000_000
         (Selection(start="record:801"), range(201, 401)),
         (Selection(stop="record:801"), range(1, 201)),
         (Selection(origins=(1,), start="record:401", stop="record:801"), range(101, 201)),
-        (Selection(origins=(2,)), ()),
     ],
     ids=str,
 )

@@ -385,7 +385,7 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     from binlogtool.export.table_router import TableRouter
     from binlogtool.formats.binlog_events.changes.typed_cells import RowCellFillers
 
-    made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter.add_row_batch
+    made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter._add_row_batch
 
     def counted(*arguments: Any) -> Any:
         made.append((found := cells(*arguments)) is not None)
@@ -396,7 +396,7 @@ def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         crowd(self, one)
 
     monkeypatch.setattr(RowCellFillers, "store_event", counted)
-    monkeypatch.setattr(TableRouter, "add_row_batch", counted_at_once)
+    monkeypatch.setattr(TableRouter, "_add_row_batch", counted_at_once)
     return made
 
 

@@ -73,7 +73,7 @@ def test_a_length_shows_what_holds_any_of_its_bytes() -> None:
 
 
 def diff_of(tmp_path: Path, one: Path, other: Path) -> Path:
-    return page_of(tmp_path, one, "--diff", str(other), code=1)
+    return page_of(tmp_path, other, "--diff", str(one), code=1)
 
 
 @pytest.fixture

@@ -193,11 +193,15 @@ def test_a_statement_that_cannot_be_understood_is_named_by_its_line(sql: str, li
         TableHistory(sql).complete_table_map(table())
 
 
-@pytest.mark.parametrize(
-    "sql", ["", ";;", "create table t like u;", "create table t (like u)", "create table t select 1"]
-)
+@pytest.mark.parametrize("sql", ["create table t like u;", "create table t (like u)", "create table t select 1"])
 def test_statements_without_columns_give_none(sql: str) -> None:
     assert load(sql) == {}
+
+
+@pytest.mark.parametrize("sql", ["", ";;", "alter table t add a int"])
+def test_a_script_without_a_create_table_is_an_error(sql: str) -> None:
+    with pytest.raises(UsageError, match="--schema: the file has no CREATE TABLE statement"):
+        load(sql)
 
 
 def test_the_statements_of_a_script_are_those_that_a_client_sends() -> None:
