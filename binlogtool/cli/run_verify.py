@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -300,6 +298,8 @@ def fingerprint_options(params: Iterable[click.Parameter], values: Mapping[str, 
     Raises:
         InputOutputError: a file cannot be read.
     """
+    import json
+
     parts: list[Any] = [__version__]
     for param in sorted(params, key=lambda one: one.name or ""):
         name, value = param.name or "", values.get(param.name or "")
@@ -314,7 +314,7 @@ def fingerprint_options(params: Iterable[click.Parameter], values: Mapping[str, 
 class VerifyState:
     """The last stored result of each path."""
 
-    def __init__(self, path: Path, entries: dict[str, _StateLine], options: str) -> None:
+    def __init__(self, path: str, entries: dict[str, _StateLine], options: str) -> None:
         self._path = path
         self._entries = entries
         self._options = options
@@ -329,9 +329,11 @@ class VerifyState:
             InputOutputError: the file cannot be read.
             UsageError: the file is of another kind, or was modified.
         """
-        file, entries = Path(path), dict[str, _StateLine]()
+        lines, entries = list[bytes](), dict[str, _StateLine]()
         try:
-            lines = file.read_bytes().split(b"\n") if file.exists() else []
+            if os.path.exists(path):
+                with open(path, "rb") as file:
+                    lines = file.read().split(b"\n")
         except OSError as error:
             raise InputOutputError(f"{path}: {error.strerror}") from None
         for number, line in enumerate(lines):
@@ -346,7 +348,7 @@ class VerifyState:
                 text = f"line {number + 1} was not written by --state ({error}); nothing was changed"
                 raise UsageError(f"{path}: {text}") from None
             entries[entry.path] = entry
-        return cls(file, entries, options)
+        return cls(path, entries, options)
 
     def find_unchanged(self, call: VerifyJob) -> Report | None:
         """Return the earlier report if its depth suffices and neither files nor options have changed since; else None.
@@ -378,6 +380,8 @@ class VerifyState:
         return result
 
     def _append_line(self, call: VerifyJob, report: Report) -> None:
+        import json
+
         prefixes = [_build_prefix(file) for file in report.files]
         entry = _StateLine(
             "binlogtool/state/1",
@@ -390,7 +394,7 @@ class VerifyState:
         )
         line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
         try:
-            with self._path.open("a+b") as file:
+            with open(self._path, "a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 _end_torn_line(file.fileno())
                 file.write(line.encode("ascii") + b"\n")
@@ -407,6 +411,8 @@ def _parse_line(line: bytes) -> _StateLine:
     Raises:
         ValueError: the line was not written by --state.
     """
+    import json
+
     try:
         return msgspec.convert(json.loads(line), _StateLine, strict=True)
     except RecursionError:
@@ -462,8 +468,8 @@ def _check_report(report: Report) -> Report:
 
 def _make_key(call: VerifyJob) -> str:
     """Return the key of a call: its path; for several files of a directory, a name that no file can have."""
-    path = Path(call.path).absolute()
-    return f"{path.parent}{os.sep}*{os.sep}" if call.more_paths else str(path)
+    path = os.path.abspath(call.path)
+    return f"{os.path.dirname(path)}{os.sep}*{os.sep}" if call.more_paths else path
 
 
 def _stamp_call(call: VerifyJob) -> dict[str, list[int]] | None:
@@ -477,18 +483,17 @@ def _stamp_files(path: str) -> dict[str, list[int]] | None:
     """Return size, modification time, inode and its change time of the file, or of every file in and below the
     directory.
     """
-    root = Path(path)
     try:
-        if not root.is_dir():
-            return {root.name: _stat_numbers(root.stat())}
+        if not os.path.isdir(path):
+            return {os.path.basename(path): _stat_numbers(os.stat(path))}
         stamps = dict[str, list[int]]()
-        for folder, folders, names in os.walk(root):
-            if len(Path(folder).relative_to(root).parts) >= _MAX_DEPTH:
+        for folder, folders, names in os.walk(path):
+            if folder != path and os.path.relpath(folder, path).count(os.sep) + 1 >= _MAX_DEPTH:
                 folders.clear()
             for name in names:
                 status = os.stat(os.path.join(folder, name))
                 if stat.S_ISREG(status.st_mode):
-                    stamps[os.path.relpath(os.path.join(folder, name), root)] = _stat_numbers(status)
+                    stamps[os.path.relpath(os.path.join(folder, name), path)] = _stat_numbers(status)
     except (OSError, ValueError):
         return None
     return stamps

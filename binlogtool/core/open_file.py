@@ -14,7 +14,6 @@ import re
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -840,6 +839,8 @@ def spool_standard_input() -> Iterator[None]:
     Raises:
         InputOutputError: standard input cannot be read, or the temporary file cannot be written.
     """
+    import tempfile
+
     with tempfile.TemporaryFile(prefix="binlogtool-stdin-") as file:
         try:
             shutil.copyfileobj(sys.stdin.buffer, file, MIB)

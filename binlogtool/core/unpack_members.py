@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -49,6 +48,8 @@ def unpack_members(group: LogGroup) -> Iterator[UnpackedLog]:
     if not group.compressed and not is_single:
         yield UnpackedLog(group)
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="binlogtool-unpacked-") as directory:
         yield _unpack_file(group, directory) if is_single else _unpack_set(group, directory)
 
@@ -109,5 +110,7 @@ def _copy(path: str, target: str) -> None:
 
 
 def _make_write_error(path: str, error: OSError) -> InputOutputError:
+    import tempfile
+
     text = f"{path}: cannot be unpacked in {tempfile.gettempdir()}: {error.strerror}"
     return InputOutputError(f"{text}; name another directory with TMPDIR, or unpack the file yourself")

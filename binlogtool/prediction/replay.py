@@ -23,7 +23,7 @@ from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
-from binlogtool.core.resolve_paths import LogGroup, find_newest, resolve_logs
+from binlogtool.core.resolve_paths import LogGroup, find_newest
 from binlogtool.core.unpack_members import unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
@@ -413,7 +413,7 @@ def replay_paths(
     logs = list(_resolve_paths([os.fspath(path) for path in paths], format))
     plain_logs = [replace(group, compressed={}) for group in logs]
     return [
-        _replay_unpacked(group, replace(options, until=until), on_decision)
+        replay_unpacked(group, replace(options, until=until), on_decision)
         for group, until in zip(logs, find_end_positions(options.until, plain_logs), strict=True)
     ]
 
@@ -464,8 +464,13 @@ def _is_current(name: str, group: LogGroup, name_stem: Callable[[str], str | Non
     return any(newest == name and kind in others for kind, (_, newest) in newest_by_kind.items())
 
 
-def _replay_unpacked(group: LogGroup, options: ReplayOptions, on_decision: OnDecision | None) -> ReplayResult:
-    """Replay one log; read its compressed files from a temporary directory.
+def replay_unpacked(
+    group: LogGroup,
+    options: ReplayOptions,
+    on_decision: OnDecision | None = None,
+    make_change_sink: MakeChangeSink | None = None,
+) -> ReplayResult:
+    """Replay one log with the parameters of `replay_log`; read its compressed files from a temporary directory.
 
     Raises:
         InputOutputError: a compressed file is cut or damaged.
@@ -476,7 +481,7 @@ def _replay_unpacked(group: LogGroup, options: ReplayOptions, on_decision: OnDec
             raise InputOutputError(f"{group.member_path(name)}: {failure}")
         restore = unpacked.restore_path
         restored_decision = on_decision and (lambda one: on_decision(one._replace(file=restore(one.file))))
-        result = replay_log(unpacked.group, options, restored_decision)
+        result = replay_log(unpacked.group, options, restored_decision, make_change_sink)
     return replace(
         result,
         path=restore(result.path),
@@ -503,13 +508,12 @@ def replay_log(
 
 
 def find_logs_to_replay(path: str, format: str) -> list[LogGroup]:
-    """Return the logs that a path names.
+    """Return the logs that a path names, with their compressed files.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError.
     """
-    _require_rereadable(path)
-    return resolve_logs(path, format)
+    return list(_resolve_paths([path], format))
 
 
 def _require_rereadable(path: str) -> None:

@@ -293,8 +293,12 @@ def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) 
 
 
 def _find_lost(diagnosis: Diagnosis, options: ReplayOptions) -> tuple[LostRange, ...]:
-    """Name what damage and torn ends took; nothing about a file that cannot be read again."""
+    """Name what damage and torn ends took; nothing about a file that cannot be read again, or that the server writes
+    again from its redo log.
+    """
     hints = options.hints if diagnosis.redo is None else replace(options.hints, redo=diagnosis.redo)
+    if hints.redo is not None and diagnosis.start == STARTS:
+        return ()
     read_options = ReadOptions("auto", options.limits, options.backend, hints)
     lost: list[LostRange] = []
     for file in diagnosis.report.files:

@@ -42,7 +42,7 @@ from binlogtool.export.run_tasks import JobOptions, Result, SizedTask, Task
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import MIB
-from binlogtool.prediction.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_log
+from binlogtool.prediction.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_unpacked
 from binlogtool.prediction.replay_options import ReplayOptions, find_end_positions
 from binlogtool.prediction.replayed_rows import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
@@ -313,7 +313,7 @@ def replay_on_spark(
     """
     logs = [(number, path, group) for number, path in enumerate(paths) for group in find_logs_to_replay(path, format)]
     units = [unit for number, path, group in logs for unit in make_log_tasks(number, path, [group])]
-    ends = find_end_positions(options.until, [group for _, _, group in logs])
+    ends = find_end_positions(options.until, [replace(group, compressed={}) for _, _, group in logs])
     decide = partial(_decide_logs, options=options, ends=ends, home=os.getcwd())
 
     def distribute(spread: Any, tasks: int) -> Any:
@@ -361,7 +361,7 @@ def _replay_log(unit: LogTask, *, options: ReplayOptions, states: list[ReplaySta
         states.append(ReplayState(options.limits.max_memory, patch))
         return states[0].apply_changes
 
-    replayed = replay_log(unit.to_group(), options, make_change_sink=create_state)
+    replayed = replay_unpacked(unit.to_group(), options, make_change_sink=create_state)
     stateless = _replay_rules(replayed.format).effects is None or not options.digest
     return LogDecision(replayed, None if stateless else states[0].base_states())
 

@@ -8,27 +8,48 @@ store no position there. Pages on disk may be older than the redo log, so the po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from construct import Array, Bytes, Int16ub, Int32ub, Int64ub, Struct
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import CRC32C, RangeReader
 from binlogtool.format_api.replay import ExaminedFile
 from binlogtool.formats.mysql_binlog.companion_files import LogName, parse_log_name
 
-# Offsets in pages: fil0fil.h, fsp0fsp.h, trx0sys.h, trx0rseg.h
-_SPACE_ID_AT, _TYPE_AT, _KEY_VERSION_AT, _DATA_AT = 34, 24, 26, 38
-_FLAGS_AT = _DATA_AT + 16
-_TRX_SYS_PAGE, _SLOTS_AT, _SLOT_COUNT = 5, _DATA_AT + 18, 128
-_UNDO_SLOTS_SIZE = 34 + 1024 * 4
-_OFFSET_AT = _DATA_AT + _UNDO_SLOTS_SIZE + 8
-_NAME_AT, _NAME_SIZE = _OFFSET_AT + 8, 512
+_TRX_SYS_PAGE, _SLOT_COUNT = 5, 128
 _TYPE_SYS, _TYPE_TRX_SYS = 6, 7
 _NO_PAGE = 0xFFFFFFFF
 _FULL_CRC32 = 1 << 4
 _DEFAULT_PAGE_SIZE, _MIN_PAGE_SIZE, _MAX_PAGE_SIZE = 16384, 4096, 65536
 _MAX_UNDO_TABLESPACES = 127
+
+PAGE_HEADER = Struct(
+    "checksum" / Int32ub, "page_number" / Int32ub, "previous" / Int32ub, "next" / Int32ub, "lsn" / Int64ub,
+    "type" / Int16ub, "key_version" / Int32ub, "key_checksum" / Int32ub, "space_id" / Int32ub,
+)  # fmt: skip
+"""Header of an InnoDB page (fil0fil.h)."""
+FIRST_PAGE = Struct(
+    "page" / PAGE_HEADER, "space_id" / Int32ub, "unused" / Int32ub, "size" / Int32ub, "free_limit" / Int32ub,
+    "flags" / Int32ub,
+)  # fmt: skip
+"""Beginning of the first page of a tablespace (fsp0fsp.h)."""
+TRANSACTION_SYSTEM = Struct(
+    "page" / PAGE_HEADER, "max_trx_id" / Int64ub, "file_segment" / Bytes(10),
+    "slots" / Array(_SLOT_COUNT, Struct("space_id" / Int32ub, "page_number" / Int32ub)),
+)  # fmt: skip
+"""Page of the transaction system: where the rollback segments are (trx0sys.h)."""
+
+
+def make_rollback_segment(page_size: int) -> Struct[Any, Any]:
+    """Return the structure of the header page of a rollback segment (trx0rseg.h)."""
+    return Struct(
+        "page" / PAGE_HEADER, "format" / Int32ub, "history_size" / Int32ub, "history" / Bytes(16),
+        "file_segment" / Bytes(10), "undo_slots" / Array(page_size // 16, Int32ub), "max_trx_id" / Int64ub,
+        "binlog_offset" / Int64ub, "binlog_name" / Bytes(512),
+    )  # fmt: skip
+
 
 OpenSibling = Callable[[str], RangeReader | None]
 
@@ -55,19 +76,17 @@ class _Tablespace(NamedTuple):
         page = bytes(self.read(number * self.page_size, self.page_size))
         if len(page) < self.page_size or not self._is_valid(page):
             return None
-        identity = _get_number(page, 4, 4), _get_number(page, _SPACE_ID_AT, 4), _get_number(page, _TYPE_AT, 2)
-        is_encrypted = self.is_full_crc32 and _get_number(page, _KEY_VERSION_AT, 4) != 0
+        header = PAGE_HEADER.parse(page)
+        is_encrypted = self.is_full_crc32 and header.key_version != 0
+        identity = header.page_number, header.space_id, header.type
         return None if is_encrypted or identity != (number, space_id, page_type) else page
 
     def _is_valid(self, page: bytes) -> bool:
         """Return whether the checksum of a page is right: full_crc32, or crc32 with its two parts."""
         if self.is_full_crc32:
-            return CRC32C(page[:-4]) == _get_number(page, self.page_size - 4, 4)
-        return CRC32C(page[4:26]) ^ CRC32C(page[_DATA_AT:-8]) == _get_number(page, 0, 4)
-
-
-def _get_number(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(data[at : at + size], "big")
+            return bool(CRC32C(page[:-4]) == Int32ub.parse(page[-4:]))
+        header_size = PAGE_HEADER.sizeof()
+        return bool(CRC32C(page[4:26]) ^ CRC32C(page[header_size:-8]) == PAGE_HEADER.parse(page).checksum)
 
 
 def read_innodb_position(open_sibling: OpenSibling) -> InnodbPosition | None:
@@ -82,22 +101,20 @@ def read_innodb_position(open_sibling: OpenSibling) -> InnodbPosition | None:
         return None
     spaces = {0: system, **dict(_open_undo_tablespaces(open_sibling))}
     positions = []
-    for number in range(_SLOT_COUNT):
-        at = _SLOTS_AT + 8 * number
-        space_id, page_number = _get_number(page, at, 4), _get_number(page, at + 4, 4)
-        space = None if page_number == _NO_PAGE else spaces.get(space_id)
-        header = None if space is None else space.read_page(page_number, space_id, _TYPE_SYS)
-        position = None if header is None else _parse_position(header)
+    for slot in TRANSACTION_SYSTEM.parse(page).slots:
+        space = None if slot.page_number == _NO_PAGE else spaces.get(slot.space_id)
+        header = None if space is None else space.read_page(slot.page_number, slot.space_id, _TYPE_SYS)
+        position = None if space is None or header is None else _parse_position(header, space.page_size)
         positions += [] if position is None else [position]
     return max(positions, key=lambda one: (one.log.number, one.offset), default=None)
 
 
 def _open_tablespace(read: RangeReader | None) -> _Tablespace | None:
     """Return a tablespace by the flags in its first page; None if they are not known."""
-    first = b"" if read is None else bytes(read(0, _FLAGS_AT + 4))
-    if read is None or len(first) < _FLAGS_AT + 4:
+    first = b"" if read is None else bytes(read(0, FIRST_PAGE.sizeof()))
+    if read is None or len(first) < FIRST_PAGE.sizeof():
         return None
-    flags = _get_number(first, _FLAGS_AT, 4)
+    flags = FIRST_PAGE.parse(first).flags
     is_full_crc32 = bool(flags & _FULL_CRC32)
     size_code = flags & 15 if is_full_crc32 else flags >> 6 & 15
     page_size = 512 << size_code if size_code else _DEFAULT_PAGE_SIZE
@@ -113,15 +130,15 @@ def _open_undo_tablespaces(open_sibling: OpenSibling) -> Iterator[tuple[int, _Ta
         space = _open_tablespace(read)
         if read is None or space is None:
             return
-        yield _get_number(bytes(read(_SPACE_ID_AT, 4)), 0, 4), space
+        yield PAGE_HEADER.parse(bytes(read(0, PAGE_HEADER.sizeof()))).space_id, space
 
 
-def _parse_position(header: bytes) -> InnodbPosition | None:
+def _parse_position(page: bytes, page_size: int) -> InnodbPosition | None:
     """Return the position in the header page of a rollback segment; None if it has none, or is older than 10.3."""
-    name = header[_NAME_AT : _NAME_AT + _NAME_SIZE].partition(b"\0")[0]
+    header = make_rollback_segment(page_size).parse(page)
+    name = header.binlog_name.partition(b"\0")[0]
     log = parse_log_name(name) if name and name.isascii() else None
-    is_new_format = _get_number(header, _DATA_AT, 4) == 0
-    return InnodbPosition(log, _get_number(header, _OFFSET_AT, 8)) if log is not None and is_new_format else None
+    return InnodbPosition(log, header.binlog_offset) if log is not None and header.format == 0 else None
 
 
 # --- Comparison with the binary log ---

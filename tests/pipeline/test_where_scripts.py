@@ -136,5 +136,5 @@ def test_a_column_that_the_log_does_not_name_is_refused(server: Server, tmp_path
 def test_what_counts_records_makes_no_script(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--limit counts records"):
         convert(["/nonexistent"], "sql", tmp_path / "o", selection=Selection(where="seq = 1", limit=1))
-    with pytest.raises(UsageError, match="made of whole transactions"):
+    with pytest.raises(UsageError, match="whole transactions are needed for a log"):
         convert(["/nonexistent"], "mysql-binlog", tmp_path / "o", selection=Selection(where="seq = 1"))

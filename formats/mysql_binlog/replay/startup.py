@@ -373,8 +373,10 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if not any(one.offset == at for one in errors):
             continue
         size = read_event_size(header)
-        body = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE - CHECKSUM_SIZE)) or b""
-        if not _is_valid_gtid_set(body):
+        rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
+        if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
+            continue
+        if not _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
             message = (
                 f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in "
                 f"{_format_name(_base_name(name))}, and stops"
