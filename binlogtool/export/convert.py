@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -329,7 +329,7 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
         return manifest
     read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
     tally = FindingTally()
-    with open_log(paths, read_options, LogReader) as log:
+    with suppress(InputOutputError), open_log(paths, read_options, LogReader) as log:  # the job reports lost inputs
         for one in log.find_broken_links(settings.selection):
             tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
