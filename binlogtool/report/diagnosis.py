@@ -458,7 +458,8 @@ def render_diagnosis_text(
 def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
     """Yield the line of a healthy log; for an end that the server accepts and for warnings, also what they are."""
     state = describe_log_state(diagnosis)
-    starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
+    verb = "start" if diagnosis.start == OPEN else "starts"
+    starts = f": {verb} {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
     if diagnosis.unstable_reason is not None:
         starts = f": {describe_start(diagnosis)}"
     yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"

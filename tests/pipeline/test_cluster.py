@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import binlogtool
@@ -68,6 +67,8 @@ def test_rows_of_two_executors_are_those_of_this_process(
     remote: SparkJobSession, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     """Compared by DuckDB; the path is relative, and executors have other working directories."""
+    import duckdb
+
     if kind == "debezium" and name.startswith("tarantool"):
         name = "mysql-binlog/generated/mysql-9.7/mixed-ddl"
     options: dict[str, Any] = {"selection": Selection(on_damage="skip"), "per_table": kind != "records"}
