@@ -9,7 +9,6 @@ first, and values with anything but plain JSON take the slower path through `Jso
 from __future__ import annotations
 
 import gc
-import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -200,6 +199,8 @@ def describe_json_changes(column: str, value: Any) -> str | None:
 
 
 def _format_json_literal(value: Any) -> str:
+    import json
+
     is_mark = isinstance(value, dict) and len(value) == 1 and not _MARKS.isdisjoint(value)
     if isinstance(value, dict | list) and not is_mark:
         return f"CAST({_quote_sql(_format_json(value))} AS JSON)"
@@ -209,6 +210,8 @@ def _format_json_literal(value: Any) -> str:
 
 def _format_json(value: Any) -> str:
     """Return a value as JSON, with MySQL's own types as plain numbers and texts."""
+    import json
+
     if isinstance(value, list):
         return f"[{', '.join(map(_format_json, value))}]"
     if not isinstance(value, dict):
