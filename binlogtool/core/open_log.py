@@ -448,6 +448,7 @@ class LogReader(LogFiles):
     """Census of the names in a stream while it is read; None = not needed."""
     _last_filter: RecordFilter | None = None
     """The filter of the last pass."""
+    checks_links = True  # False if the set was verified as a whole
 
     def blocks(
         self,
@@ -773,11 +774,11 @@ class LogReader(LogFiles):
             else BlockDecoder.decode_batch
         )
 
-    def _make_link_checker(self) -> SetLinkChecker:
+    def _make_link_checker(self) -> SetLinkChecker | None:
         def reopen_file(file: LogFile) -> LogFile:
             return open_file(file.path, file.name, file.format, self._limits, hints=replace(self._hints, earlier=None))
 
-        return SetLinkChecker(reopen_file, self.make_scan, self._limits)
+        return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 
     def find_broken_links(self, selection: Selection) -> list[FileFinding]:
         """Return where the files of the log do not follow each other, for readers that read them one by one."""

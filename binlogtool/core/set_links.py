@@ -24,6 +24,8 @@ from binlogtool.limits import Limits
 
 _END_BYTES = 1024
 """Number of bytes at the end of a file that can prove which file follows."""
+_MAX_CHAIN = 3
+"""Maximum number of files before a file that the rules see, so that the work does not grow with their number."""
 _TIMED_RECORDS = 64
 """Number of records at the start and at the end of a file whose times are read."""
 _MAX_CHECKED_GTIDS = 100_000
@@ -104,7 +106,7 @@ class SetLinkChecker:
             if is_proven(first, second, self._read_end(before)):
                 self._chain = []
                 return []
-            self._chain = self._chain or [self._validate_file(before)]
+            self._chain = self._chain[-_MAX_CHAIN:] or [self._validate_file(before)]
             self._chain.append(self._validate_file(file))
         except BinlogtoolError:
             self._chain = []  # the reader of the records reports it

@@ -620,6 +620,7 @@ class _LogReplay:
             return
         hints = replace(self._options.hints, level=self._rules.level or self._options.hints.level, as_stored=True)
         log = LogReader(paths, self._clock.read_limits, self._options.backend, hints)
+        log.checks_links = False
         try:
             selection = select_before(self._options.until, list(by_path), {members[name].path for name in base})
             del members, paths  # there may be very many files
