@@ -308,7 +308,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def is_bounded_by_gtids(self) -> bool:
-        """Whether GTIDs decide where the selection begins or ends, or what it leaves out."""
+        """True if GTIDs decide where the selection begins or ends, or what it leaves out."""
         return is_gtid_position(self.start) or is_gtid_position(self.stop) or bool(self.exclude_gtids)
 
 

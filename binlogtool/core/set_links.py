@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
+from binlogtool.core.progress import strip_compressed_suffix
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
 from binlogtool.core.scan import DamagedRange, Scan
@@ -43,7 +43,7 @@ class LinkedFile(msgspec.Struct, frozen=True):
 
 
 class BrokenLink(msgspec.Struct, frozen=True):
-    """What is wrong between two files.
+    """Description of what is wrong between two files.
 
     Args:
         file: the file that the finding is about if it is one of both, otherwise the second.
@@ -261,8 +261,7 @@ def _is_same_log(before: LogFile, after: LogFile) -> bool:
 
 def _member_name(path: str) -> str:
     """Return the name of a file in its log, also if it is compressed."""
-    name = os.path.basename(path)
-    return next((name.removesuffix(end) for end in READABLE_COMPRESSED_SUFFIXES if name.endswith(end)), name)
+    return strip_compressed_suffix(os.path.basename(path))
 
 
 def _list_between(before: LogFile, after: LogFile) -> list[str]:

@@ -204,7 +204,7 @@ def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
     ],
 )
 def test_a_replay_until_a_gtid_reaches_it(gtid: str, position: tuple[str, int]) -> None:
-    """The offsets are the ends of the XID events, as `mariadb-binlog` prints them (end_log_pos)."""
+    """The offsets are the ends of the XID events, as `dump` and the event headers have them (end_log_pos)."""
     done = invoke("replay-dry-run", "-O", "json", "--until", f"gtid:{gtid}", str(MARIADB))
     value = json.loads(done.out)
     assert value["position"] == {"file": position[0], "offset": position[1], "gtid": gtid}

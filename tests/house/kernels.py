@@ -17,7 +17,7 @@ LOADS = {
 OWN_TABLES = {"texts", "rules", "words", "transitions", "moves", "table", "out", "heads"}
 """Arrays with tables that this program makes itself; all others hold bytes of a log."""
 DERIVED_OFFSETS = ("field_offset(", ".sizeof()")
-"""What makes an offset of a schema."""
+"""Functions that return an offset of a schema."""
 
 
 def modules_of_formats(root: Path) -> dict[str, Path]:

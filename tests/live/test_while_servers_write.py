@@ -90,7 +90,7 @@ def following(data: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def removes_files(data: Path, out: Path, count: int) -> Callable[[], bool]:
-    """Has the server removed so many logs since the follower printed its first line?"""
+    """Return True if the server removed so many logs since the follower printed its first line."""
     seen = set[Path]()
 
     def has_removed() -> bool:

@@ -48,7 +48,7 @@ def serving() -> Iterator[Any]:
 
 
 def wait_for_address(log: Path) -> str:
-    """Where the server listens, on a port that the system chose for it, as soon as it says so."""
+    """Return the address at which the server listens, on a port of the system's choice, once it prints it."""
     deadline = time.monotonic() + 120
     while (found := re.search(r"Running on http://([\d.]+:\d+)", log.read_text())) is None:
         assert time.monotonic() < deadline, f"the store did not start: {log.read_text()}"

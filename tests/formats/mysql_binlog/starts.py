@@ -438,7 +438,7 @@ def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
 
 
 class Prediction(NamedTuple):
-    """What `diagnose` says.
+    """Prediction of `diagnose`.
 
     start: "n", "Y" and whether the start after that fails, or "?" where it is open. gtids, xids: GTIDs after crash
     recovery, and the transactions that it commits if they are prepared; None where nothing is said of them.
@@ -557,7 +557,7 @@ def main() -> None:
 
 
 class RecordedStart(NamedTuple):
-    """What a server did.
+    """Recorded behaviour of a server at its start.
 
     starts: as `Did.brief`. gtids, rows: its GTIDs, and the rows of the table, after crash recovery; None = not
     recorded.
