@@ -121,7 +121,7 @@ def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
     Raises:
         UsageError: a table has another name.
     """
-    for name in set(tables) - set(commands):
+    for name in [name for name in tables if name not in commands]:
         suggestion = suggest_names(name, commands)
         raise UsageError(
             f"configuration: [{name}] is not a command; global options must be before the first table{suggestion}"

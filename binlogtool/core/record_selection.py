@@ -563,7 +563,10 @@ def _limit_to_file(selection: Selection, path: str, number: int, first: int | No
         start, stop = None, _STOP_AT_START
     if path in selection.whole:
         stop = None
-    return replace(selection, start=_strip_file(start), stop=_strip_file(stop))
+    limits = _strip_file(start), _strip_file(stop)
+    if limits == (selection.start, selection.stop):
+        return selection  # thousands of files share it
+    return replace(selection, start=limits[0], stop=limits[1])
 
 
 def select_nothing(selection: Selection) -> Selection:

@@ -645,8 +645,8 @@ class TableLayout:
             field.name: (field.kind, column)
             for field, column in zip(table_batch.fields, image_array.flatten(), strict=True)
         }
-        columns = []
-        for name in source_columns.keys() - {field.name for field in self.fields}:
+        columns, own_names = [], {field.name for field in self.fields}
+        for name in [name for name in source_columns if name not in own_names]:
             _collect_unfit(source_columns[name][1], f"{image}.{name}", unfit)
         for name, kind in self.fields:
             if name not in source_columns:

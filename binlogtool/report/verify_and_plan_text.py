@@ -97,7 +97,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
 
     None for standard input, which cannot be read again.
     """
-    files = [file for file in report.files if file.path != "-"]
+    files = [file for file in report.files if file.findings and file.path != "-"]
     if any(f.id == "compression-error" and "packed_size" in f.facts for file in files for f in file.findings):
         return None  # the message says to copy the file again
     for file in files:
@@ -109,7 +109,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     for set_report in report.sets:
         errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
         if errors and not is_url(set_report.path):
-            return _suggest_for_set(set_report, errors, files, read_options)
+            return _suggest_for_set(set_report, errors, report.files, read_options)
     for file in files:
         if file.is_encrypted:
             return read_options.make_command("verify", *_KEY_OPTION, path=file.path)

@@ -36,14 +36,14 @@ class NativeBackend:
     """Backend that runs the functions of a native library.
 
     Attributes:
-        missing: Descriptions of functions that the library lacks (for tests and `--version -v`).
+        missing: Symbol -> description of functions that the library lacks (for tests and `--version -v`).
     """
 
     name = "native"
 
     def __init__(self, native_library: NativeLibrary) -> None:
         self.library = native_library
-        self.missing: list[str] = []
+        self.missing: dict[str, str] = {}
         self._python_backend = PythonBackend()
         self._compiled: dict[Kernel, Kernel] = {}
 
@@ -62,10 +62,10 @@ class NativeBackend:
         return self._compiled[function]
 
     def find_function(self, symbol: str, results: int, description: str) -> NativeFunction | None:
-        """Return a function of the library; None, and its description in `missing`, if there is none."""
+        """Return a function of the library; None, and its symbol and description in `missing`, if there is none."""
         function = self.library.find_function(symbol, results)
         if function is None:
-            self.missing.append(f"{symbol}: {description}")
+            self.missing[symbol] = description
         return function
 
     def _find_kernel(self, function: Kernel) -> Kernel:

@@ -348,7 +348,7 @@ def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path / "written")}
     words = [sys.executable, "-c", program, archive, log]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    nothing = f"{archive}/binlogtool/__init__.py [] []"  # all is in the library, and no file of it is left
+    nothing = f"{archive}/binlogtool/__init__.py {{}} []"  # all is in the library, and no file of it is left
     assert done.stdout.split("\n")[:2] == [nothing, "565"], done.stderr
 
 
