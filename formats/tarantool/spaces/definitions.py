@@ -436,8 +436,10 @@ def _check_names(fields: Sequence[FieldDefinition]) -> None:
         seen.add(field.name)
 
 
-def _check_identifier(name: str) -> None:
-    """Check that a name has only printable characters (`identifier_check`)."""
+def _check_identifier(name: str | bytes) -> None:
+    """Check that a name has only printable characters (`identifier_check`); bytes: the text is not UTF-8."""
+    if isinstance(name, bytes):
+        name = name.decode(errors="replace")
     for symbol in name or "\0":
         if symbol == "\ufffd" or unicodedata.category(symbol) in ("Cn", "Zl", "Cc", "Zp", "Cs"):
             raise RowRefusedError(f"Invalid identifier '{name}' (expected printable symbols only or it is too long)")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.formats.tarantool.spaces.definitions import RowRefusedError, parse_space
 from binlogtool.limits import Limits
 from tests.cli.invoke import Result, invoke
 from tests.formats.tarantool.make import block, dml, header, log, row, verify
@@ -121,3 +122,10 @@ def test_a_salvaged_copy_that_would_hide_a_missing_lsn_is_refused(tmp_path: Path
     done = salvaged(path, new)
     assert done.code == 5 and "gap-in-sequence: LSN 3 of replica 1 is missing" in done.err
     assert not new.exists()
+
+
+def test_a_space_whose_name_is_not_utf_8_is_refused_as_by_the_server() -> None:
+    """Tarantool 2.6: `box.schema.space.create("a\\xff")`."""
+    row = [512, 1, b"a\xff", "memtx", 0, {}, []]
+    with pytest.raises(RowRefusedError, match="Invalid identifier 'a\ufffd'"):
+        parse_space(row, None, is_3=False)
