@@ -67,7 +67,7 @@ from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
-from binlogtool.findings import CHANGED_LATER, ORDER_IDS, Finding, Severity, make_finding
+from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
@@ -722,7 +722,7 @@ class LogReader(LogFiles):
 
         for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
             yield item
-            if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
+            if isinstance(item, FileFinding) and _is_gap(item.finding):
                 for reader in readers.values():
                     reader.note_gap()
 
@@ -895,6 +895,11 @@ def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
 
 
 _MAX_LISTED_DATABASES = 8
+
+
+def _is_gap(finding: Finding) -> bool:
+    """Return True if records are missing where the reader is; what is wrong between files is reported after it."""
+    return finding.severity is Severity.ERROR and finding.id not in SET_LINK_IDS
 
 
 def _ends_reading(selection: Selection, found: FileFinding) -> bool:

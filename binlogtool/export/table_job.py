@@ -71,11 +71,12 @@ class SpoolTask(WriteTask, frozen=True, kw_only=True):
     """Pieces that one task reads.
 
     is_whole_log: they are all files, which are read as one log. known: the tables of the log before the task.
-    known_tables: for each piece, the tables that other records describe before it.
+    known_tables: for each piece, the tables that other records describe before it. reported_tables: see `Hints`.
     """
 
     is_whole_log: bool
     known: tuple[KnownTable, ...] = ()
+    reported_tables: tuple[str, ...] = ()
     known_tables: tuple[tuple[TableSchema, ...], ...] = ()
 
 
@@ -213,7 +214,10 @@ class TableSpooler(msgspec.Struct, frozen=True):
             InputOutputError, LimitError.
         """
         folder = new_task_folder(self.stage, task.number)
-        reader = TaskReader(task, self.request, self.hints, self.shape, folder, self.limits)
+        hints = self.hints
+        if task.reported_tables:
+            hints = replace(hints or Hints(), reported_tables=task.reported_tables)
+        reader = TaskReader(task, self.request, hints, self.shape, folder, self.limits)
         try:
             with ThreadPoolExecutor(1) as pool:
                 return self.kind.spool_rows(reader, pool)
@@ -365,21 +369,31 @@ def _can_widen(kind: str, wider: str) -> bool:
     return kind == wider or (wider != "string" and widen_type(kind, wider) == wider)
 
 
+class KnownBefore(NamedTuple):
+    """What a task must know of the log before it; see `SpoolTask`."""
+
+    known: tuple[KnownTable, ...]
+    reported_tables: tuple[str, ...]
+
+
 def merge_tables(
     results: Sequence[SpoolResult], kind: RowKind
-) -> tuple[dict[str, MergedTable], dict[int, tuple[KnownTable, ...]]]:
-    """Return the tables of all results, and the numbers of the results that need to know the tables before them.
+) -> tuple[dict[str, MergedTable], dict[int, KnownBefore]]:
+    """Return the tables of all results, and by number what results need to know that did not know it.
 
     Tables are in the order in which they appeared; rows without a table come last.
     """
-    tables, repeated = dict[str, MergedTable](), dict[int, tuple[KnownTable, ...]]()
+    tables, repeated, reported = dict[str, MergedTable](), dict[int, KnownBefore](), set[str]()
     for number, result in enumerate(results):
         known = tuple(one.history.to_known(one.name) for one in tables.values())
         keys = [one.name if kind.per_table else "" for one in result.tables]
         pairs = [(tables.get(key), one) for key, one in zip(keys, result.tables, strict=True)]
         is_misplaced = not kind.find_unplaced(result.outcome).isdisjoint(tables)
-        if is_misplaced or not all(table is None or table.is_consistent(one, kind) for table, one in pairs):
-            repeated[number] = known
+        is_repeating = not result.finding_tally.diverging_tables.isdisjoint(reported)
+        is_consistent = all(table is None or table.is_consistent(one, kind) for table, one in pairs)
+        if is_misplaced or is_repeating or not is_consistent:
+            repeated[number] = KnownBefore(known, tuple(sorted(reported)))
+        reported |= result.finding_tally.diverging_tables
         for key, one in zip(keys, result.tables, strict=True):
             tables.setdefault(key, MergedTable(one.name)).add(one)
     if DAMAGE in tables:
@@ -434,7 +448,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         _, known = merge_tables(results, self.kind)
         if not known:
             return results
-        again_known = [replace(tasks[n], known=tables) for n, tables in known.items()]
+        again_known = [replace(tasks[n], **before._asdict()) for n, before in known.items()]
         for n, result in zip(known, runner.run_tasks("converting", again_known, spooler.execute), strict=True):
             results[n] = result
         return results

@@ -670,6 +670,7 @@ class RowTables(msgspec.Struct, TableReader):
 
     def _seed(self, context: BinlogFileContext) -> None:
         self.knowledge.load_start(context.tracker.maps.history)
+        self.cascades.reported.update(context.hints.reported_tables)
 
     def resolve_map(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
         """Return (the map with all known facts about its columns, its table, whether the table's rows are selected)."""
