@@ -307,15 +307,8 @@ class TypedRows(msgspec.Struct, frozen=True):
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the rows of each input, and what the log says about tables."""
         summary: RouterSummary = result.outcome
-        details = dict(manifest.details)
-        if summary.remarks:
-            details["remarks"] = [text for text, _ in summary.remarks]
-        if summary.general_rows:
-            details["general_rows"] = dict(summary.general_rows)
-        if summary.unlogged_records:
-            details["untold"] = summary.unlogged_records
         inputs = tuple(replace(i, records=summary.rows_by_file[i.path]) for i in manifest.inputs)
-        return replace(manifest, inputs=inputs, details=details)
+        return replace(manifest, inputs=inputs, details={**manifest.details, **summary.describe()})
 
 
 # --- Tables of all tasks ---
