@@ -722,7 +722,8 @@ class LogReader(LogFiles):
 
         for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
             yield item
-            if isinstance(item, FileFinding) and _is_gap(item.finding):
+            found = item.finding if isinstance(item, FileFinding) else None
+            if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
                 for reader in readers.values():
                     reader.note_gap()
 
@@ -895,11 +896,6 @@ def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
 
 
 _MAX_LISTED_DATABASES = 8
-
-
-def _is_gap(finding: Finding) -> bool:
-    """Return True if records are missing where the reader is; what is wrong between files is reported after it."""
-    return finding.severity is Severity.ERROR and finding.id not in SET_LINK_IDS
 
 
 def _ends_reading(selection: Selection, found: FileFinding) -> bool:

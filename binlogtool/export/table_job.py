@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
-from binlogtool.export.read_members import open_member
+from binlogtool.export.read_members import open_member, read_definitions, tables_before
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
@@ -539,7 +539,7 @@ def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[
     yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")
 
 
-# --- Pieces of tasks, and what records before them describe ---
+# --- Pieces of tasks ---
 
 
 def join_pieces(pieces: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
@@ -552,50 +552,6 @@ def join_pieces(pieces: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
             piece = TaskPiece(piece.member, FilePart(joined.pop().part.start, piece.part.end))
         joined.append(piece)
     return tuple(joined)
-
-
-class PlacedDefinition(NamedTuple):
-    """A table that a record describes. file: index of its member. offset: of the record."""
-
-    file: int
-    offset: int
-    table: TableSchema
-
-
-def read_definitions(request: ReadRequest, hints: Hints | None) -> list[PlacedDefinition]:
-    """Return the tables that records describe for later records of their log, in order; one pass over these records.
-
-    Only for formats whose rows need them: older files of the directories are read, too.
-    """
-    members = request.members
-    rules = [table_rules(one.path, one.format) for one in members]
-    if not any(one is not None and one.older for one in rules):
-        return []
-    older = read_older_tables([(one.path, one.format) for one in members], request.limits, request.backend, hints)
-    definitions = [PlacedDefinition(-1, 0, table) for table in older]
-    for number, (member, rule) in enumerate(zip(members, rules, strict=True)):
-        if rule is None or not rule.older or member.trouble:
-            continue
-        tables = tuple({one.table.ids: one.table for one in definitions}.values())
-        selection = Selection(types=rule.types, objects=rule.objects)
-        with open_member(member, request, hints) as log:
-            for block in log.table_rows(selection, known_tables=tables):
-                if isinstance(block, RecordBlock):
-                    definitions += [
-                        PlacedDefinition(number, int(offset), table)
-                        for offset, content in zip(block.offset, block.bodies, strict=True)
-                        for table in content.described
-                    ]
-    return definitions
-
-
-def tables_before(
-    definitions: Sequence[PlacedDefinition], request: ReadRequest, piece: TaskPiece
-) -> tuple[TableSchema, ...]:
-    """Return the tables that are described before a piece."""
-    start = 0 if piece.part.start is None else piece.part.start.offset
-    position = (request.members.index(piece.member), start)
-    return tuple({one.table.ids: one.table for one in definitions if (one.file, one.offset) < position}.values())
 
 
 def make_typed_rows(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> TypedRows:
