@@ -64,7 +64,7 @@ def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: 
 
     After `before.`, `after.` and `body.`, names are taken from the log on the line.
     """
-    from binlogtool.query.grammar import BODY_MEMBERS, MEMBERS
+    from binlogtool.query.conditions import BODY_MEMBERS, MEMBERS
 
     before, word = _LAST_WORD.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it matches any text
     if before.count("'") % 2 or "`" in word:

@@ -67,7 +67,7 @@ from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
-from binlogtool.findings import CHANGED_LATER, ORDER_IDS, Finding, Severity, make_finding
+from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
@@ -722,7 +722,8 @@ class LogReader(LogFiles):
 
         for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
             yield item
-            if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
+            found = item.finding if isinstance(item, FileFinding) else None
+            if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
                 for reader in readers.values():
                     reader.note_gap()
 

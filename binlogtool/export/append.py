@@ -410,6 +410,14 @@ class TypedRunFiles:
         self._router.summary.check_tables_exist(self._kind.options)
         self._router.summary.check_columns_exist(self._kind.options)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the details for the manifest, as `table_job.RowTableJob` makes them."""
+        tables = [
+            spool.history.describe(spool.name, self._directory_of(spool.name), spool.rows, spool.layout.column_types())
+            for spool in self._tables.spools
+        ]
+        return {"tables": tables, **self._router.summary.describe()}
+
     def check_output(self) -> str:
         """Return the figures; `close` has already compared the files with the written data."""
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
@@ -605,9 +613,11 @@ class AppendJob(msgspec.Struct, frozen=True):
         checks = build_append_checks(proof, last_commit, new_commit, counts.total())
         read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
         lost = [one for one in pieces if isinstance(one, GrowingFileFinding)]
-        return self._build_manifest(
+        manifest = self._build_manifest(
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
         )
+        details = writer.describe() if isinstance(writer, TypedRunFiles) else {}
+        return replace(manifest, details={**manifest.details, **details})
 
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit

@@ -27,7 +27,7 @@ from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError
-from binlogtool.findings import CHANGED_LATER, ENCRYPTED, Severity
+from binlogtool.findings import CHANGED_LATER, ENCRYPTED, ROWS_DIVERGE, Severity
 from binlogtool.format_api.format import FileHead, Hints
 from binlogtool.limits import MIB, Limits, parse_size
 
@@ -146,16 +146,20 @@ class FindingTally(msgspec.Struct):
     """Findings as JSON objects that name their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
     damage_rows: number of findings about bytes that could not be read. errors: number of those that stop a conversion.
+    diverging_tables: tables with a `rows-diverge` finding.
     """
 
     listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     damage_rows: int = 0
     errors: int = 0
+    diverging_tables: set[str] = msgspec.field(default_factory=set)
 
     def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
         """Count one finding. damage: True if it is about bytes that could not be read, not about a record."""
         self.counts[finding["id"]] += 1
+        if finding["id"] == ROWS_DIVERGE and "table" in finding["facts"]:
+            self.diverging_tables.add(finding["facts"]["table"])
         self.damage_rows += damage
         self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
         if len(self.listed) < MAX_LISTED_FINDINGS:
@@ -166,6 +170,7 @@ class FindingTally(msgspec.Struct):
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors
+        self.diverging_tables |= other.diverging_tables
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
 
 

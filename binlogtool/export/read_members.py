@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
-from binlogtool.core.record_selection import FileFinding, ReadOptions
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
-from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format
+from binlogtool.export.manifest import ReadRequest, TaskFile, TaskPiece, resolve_format
 from binlogtool.export.record_rows import RowReader
+from binlogtool.export.typed_columns import read_older_tables, table_rules
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
+from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Table definitions from earlier files ---
 
@@ -66,6 +69,50 @@ def _read_histories(
                 history = log.export_carried_state(number)
                 if history is not None:
                     yield member.path, history
+
+
+class PlacedDefinition(NamedTuple):
+    """A table that a record describes. file: index of its member. offset: of the record."""
+
+    file: int
+    offset: int
+    table: TableSchema
+
+
+def read_definitions(request: ReadRequest, hints: Hints | None) -> list[PlacedDefinition]:
+    """Return the tables that records describe for later records of their log, in order; one pass over these records.
+
+    Only for formats whose rows need them: older files of the directories are read, too.
+    """
+    members = request.members
+    rules = [table_rules(one.path, one.format) for one in members]
+    if not any(one is not None and one.older for one in rules):
+        return []
+    older = read_older_tables([(one.path, one.format) for one in members], request.limits, request.backend, hints)
+    definitions = [PlacedDefinition(-1, 0, table) for table in older]
+    for number, (member, rule) in enumerate(zip(members, rules, strict=True)):
+        if rule is None or not rule.older or member.trouble:
+            continue
+        tables = tuple({one.table.ids: one.table for one in definitions}.values())
+        selection = Selection(types=rule.types, objects=rule.objects)
+        with open_member(member, request, hints) as log:
+            for block in log.table_rows(selection, known_tables=tables):
+                if isinstance(block, RecordBlock):
+                    definitions += [
+                        PlacedDefinition(number, int(offset), table)
+                        for offset, content in zip(block.offset, block.bodies, strict=True)
+                        for table in content.described
+                    ]
+    return definitions
+
+
+def tables_before(
+    definitions: Sequence[PlacedDefinition], request: ReadRequest, piece: TaskPiece
+) -> tuple[TableSchema, ...]:
+    """Return the tables that are described before a piece."""
+    start = 0 if piece.part.start is None else piece.part.start.offset
+    position = (request.members.index(piece.member), start)
+    return tuple({one.table.ids: one.table for one in definitions if (one.file, one.offset) < position}.values())
 
 
 # --- One file as Arrow batches ---

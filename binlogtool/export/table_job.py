@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
-from binlogtool.export.read_members import open_member
+from binlogtool.export.read_members import open_member, read_definitions, tables_before
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
@@ -71,11 +71,12 @@ class SpoolTask(WriteTask, frozen=True, kw_only=True):
     """Pieces that one task reads.
 
     is_whole_log: they are all files, which are read as one log. known: the tables of the log before the task.
-    known_tables: for each piece, the tables that other records describe before it.
+    known_tables: for each piece, the tables that other records describe before it. reported_tables: see `Hints`.
     """
 
     is_whole_log: bool
     known: tuple[KnownTable, ...] = ()
+    reported_tables: tuple[str, ...] = ()
     known_tables: tuple[tuple[TableSchema, ...], ...] = ()
 
 
@@ -213,7 +214,10 @@ class TableSpooler(msgspec.Struct, frozen=True):
             InputOutputError, LimitError.
         """
         folder = new_task_folder(self.stage, task.number)
-        reader = TaskReader(task, self.request, self.hints, self.shape, folder, self.limits)
+        hints = self.hints
+        if task.reported_tables:
+            hints = replace(hints or Hints(), reported_tables=task.reported_tables)
+        reader = TaskReader(task, self.request, hints, self.shape, folder, self.limits)
         try:
             with ThreadPoolExecutor(1) as pool:
                 return self.kind.spool_rows(reader, pool)
@@ -303,15 +307,8 @@ class TypedRows(msgspec.Struct, frozen=True):
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the rows of each input, and what the log says about tables."""
         summary: RouterSummary = result.outcome
-        details = dict(manifest.details)
-        if summary.remarks:
-            details["remarks"] = [text for text, _ in summary.remarks]
-        if summary.general_rows:
-            details["general_rows"] = dict(summary.general_rows)
-        if summary.unlogged_records:
-            details["untold"] = summary.unlogged_records
         inputs = tuple(replace(i, records=summary.rows_by_file[i.path]) for i in manifest.inputs)
-        return replace(manifest, inputs=inputs, details=details)
+        return replace(manifest, inputs=inputs, details={**manifest.details, **summary.describe()})
 
 
 # --- Tables of all tasks ---
@@ -365,21 +362,31 @@ def _can_widen(kind: str, wider: str) -> bool:
     return kind == wider or (wider != "string" and widen_type(kind, wider) == wider)
 
 
+class KnownBefore(NamedTuple):
+    """What a task must know of the log before it; see `SpoolTask`."""
+
+    known: tuple[KnownTable, ...]
+    reported_tables: tuple[str, ...]
+
+
 def merge_tables(
     results: Sequence[SpoolResult], kind: RowKind
-) -> tuple[dict[str, MergedTable], dict[int, tuple[KnownTable, ...]]]:
-    """Return the tables of all results, and the numbers of the results that need to know the tables before them.
+) -> tuple[dict[str, MergedTable], dict[int, KnownBefore]]:
+    """Return the tables of all results, and by number what results need to know that did not know it.
 
     Tables are in the order in which they appeared; rows without a table come last.
     """
-    tables, repeated = dict[str, MergedTable](), dict[int, tuple[KnownTable, ...]]()
+    tables, repeated, reported = dict[str, MergedTable](), dict[int, KnownBefore](), set[str]()
     for number, result in enumerate(results):
         known = tuple(one.history.to_known(one.name) for one in tables.values())
         keys = [one.name if kind.per_table else "" for one in result.tables]
         pairs = [(tables.get(key), one) for key, one in zip(keys, result.tables, strict=True)]
         is_misplaced = not kind.find_unplaced(result.outcome).isdisjoint(tables)
-        if is_misplaced or not all(table is None or table.is_consistent(one, kind) for table, one in pairs):
-            repeated[number] = known
+        is_repeating = not result.finding_tally.diverging_tables.isdisjoint(reported)
+        is_consistent = all(table is None or table.is_consistent(one, kind) for table, one in pairs)
+        if is_misplaced or is_repeating or not is_consistent:
+            repeated[number] = KnownBefore(known, tuple(sorted(reported)))
+        reported |= result.finding_tally.diverging_tables
         for key, one in zip(keys, result.tables, strict=True):
             tables.setdefault(key, MergedTable(one.name)).add(one)
     if DAMAGE in tables:
@@ -434,7 +441,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         _, known = merge_tables(results, self.kind)
         if not known:
             return results
-        again_known = [replace(tasks[n], known=tables) for n, tables in known.items()]
+        again_known = [replace(tasks[n], **before._asdict()) for n, before in known.items()]
         for n, result in zip(known, runner.run_tasks("converting", again_known, spooler.execute), strict=True):
             results[n] = result
         return results
@@ -532,7 +539,7 @@ def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[
     yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")
 
 
-# --- Pieces of tasks, and what records before them describe ---
+# --- Pieces of tasks ---
 
 
 def join_pieces(pieces: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
@@ -545,50 +552,6 @@ def join_pieces(pieces: Sequence[TaskPiece]) -> tuple[TaskPiece, ...]:
             piece = TaskPiece(piece.member, FilePart(joined.pop().part.start, piece.part.end))
         joined.append(piece)
     return tuple(joined)
-
-
-class PlacedDefinition(NamedTuple):
-    """A table that a record describes. file: index of its member. offset: of the record."""
-
-    file: int
-    offset: int
-    table: TableSchema
-
-
-def read_definitions(request: ReadRequest, hints: Hints | None) -> list[PlacedDefinition]:
-    """Return the tables that records describe for later records of their log, in order; one pass over these records.
-
-    Only for formats whose rows need them: older files of the directories are read, too.
-    """
-    members = request.members
-    rules = [table_rules(one.path, one.format) for one in members]
-    if not any(one is not None and one.older for one in rules):
-        return []
-    older = read_older_tables([(one.path, one.format) for one in members], request.limits, request.backend, hints)
-    definitions = [PlacedDefinition(-1, 0, table) for table in older]
-    for number, (member, rule) in enumerate(zip(members, rules, strict=True)):
-        if rule is None or not rule.older or member.trouble:
-            continue
-        tables = tuple({one.table.ids: one.table for one in definitions}.values())
-        selection = Selection(types=rule.types, objects=rule.objects)
-        with open_member(member, request, hints) as log:
-            for block in log.table_rows(selection, known_tables=tables):
-                if isinstance(block, RecordBlock):
-                    definitions += [
-                        PlacedDefinition(number, int(offset), table)
-                        for offset, content in zip(block.offset, block.bodies, strict=True)
-                        for table in content.described
-                    ]
-    return definitions
-
-
-def tables_before(
-    definitions: Sequence[PlacedDefinition], request: ReadRequest, piece: TaskPiece
-) -> tuple[TableSchema, ...]:
-    """Return the tables that are described before a piece."""
-    start = 0 if piece.part.start is None else piece.part.start.offset
-    position = (request.members.index(piece.member), start)
-    return tuple({one.table.ids: one.table for one in definitions if (one.file, one.offset) < position}.values())
 
 
 def make_typed_rows(options: TypedRowOptions, files: Iterable[tuple[str, str]]) -> TypedRows:

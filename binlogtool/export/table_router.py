@@ -197,7 +197,12 @@ _METADATA_TYPES = {field.name: field.type for field in METADATA_FIELDS if field.
 _TRAILING_TYPES = {field.name: field.type for field in TRAILING_FIELDS if field.name != "unfit"}
 OPERATION_BY_SIDES = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
 """Operation of rows with these images (1 = before, 2 = after, 3 = both)."""
-_OPERATION_NAMES = pa.array([None, *OPERATION_BY_SIDES.values()], pa.string())
+
+
+@functools.cache
+def _operation_names() -> pa.Array:
+    """Return the operations by sides; not at import, since the first `pa.array` imports pandas (0.3 s)."""
+    return pa.array([None, *OPERATION_BY_SIDES.values()], pa.string())
 
 
 def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names: EventNames) -> EventRowsColumns:
@@ -220,7 +225,7 @@ def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names:
     seq, txn = _transaction_columns(list(names.sources), columns["sources"], columns["serials"])
     times = columns["times"]
     meta = {
-        "op": _OPERATION_NAMES.take(pa.array(columns["sides"])),
+        "op": _operation_names().take(pa.array(columns["sides"])),
         "seq": seq,
         "txn": txn,
         "time": pa.array(times, pa.int64(), mask=times < 0).cast(_METADATA_TYPES["time"]),
@@ -504,6 +509,15 @@ class RouterSummary(msgspec.Struct):
         self.rows_by_file += other.rows_by_file
         self.skipped_rows += other.skipped_rows
         self.general_rows += other.general_rows
+
+    def describe(self) -> dict[str, Any]:
+        """Return the details for the manifest."""
+        details = {
+            "remarks": [text for text, _ in self.remarks],
+            "general_rows": dict(self.general_rows),
+            "untold": self.unlogged_records,
+        }
+        return {name: value for name, value in details.items() if value}
 
     def note_transaction(self, *, ends: bool) -> None:
         """Note that a transaction begins, or ends, without a row before."""

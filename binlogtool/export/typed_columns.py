@@ -498,11 +498,11 @@ class TableEvolution:
         before, self.last, self.key = self.last, table, table.key or self.key
         if before is not None and before.columns == table.columns:
             return []
-        changes = []
+        changes, is_first, is_partial = list[str](), not self.kinds, (before or table).is_partial
         for name, kind in [(c.name, c.type) for c in table.columns]:
             old_kind = self.kinds.get(name)
             self.kinds[name] = kind if old_kind is None else widen_type(old_kind, kind) or old_kind
-            if before is None or (before.is_partial and old_kind is None):
+            if is_first or (is_partial and old_kind is None):
                 continue
             if old_kind is None:
                 changes.append(f"the column {name} ({kind}) is new")

@@ -247,6 +247,7 @@ class Hints(msgspec.Struct, frozen=True):
         earlier: the state that earlier files carry over to the first file, as JSON ({"name": name of the last earlier
             file, "carried": …}).
         keyfile_name: path of the file with the keys, for messages.
+        reported_tables: tables whose `rows-diverge` findings earlier parts of the log reported.
     """
 
     keyfile: bytes | None = None
@@ -258,6 +259,7 @@ class Hints(msgspec.Struct, frozen=True):
     as_stored: bool = False
     earlier: str | None = None
     keyfile_name: str | None = None
+    reported_tables: tuple[str, ...] = ()
 
 
 class PrecedingFiles(msgspec.Struct, frozen=True):

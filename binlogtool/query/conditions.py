@@ -24,6 +24,12 @@ from binlogtool.format_api.json_values import encode_text
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
 
+MEMBERS = ("type", "seq", "time", "object", "origin", "txn", "record", "offset", "size")
+"""Members of a record that are known without its body."""
+
+BODY_MEMBERS = ("body", "before", "after")
+"""First names of paths into the body."""
+
 OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "==": operator.eq,

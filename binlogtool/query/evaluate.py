@@ -17,7 +17,9 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.query.conditions import (
+    BODY_MEMBERS,
     FALSE,
+    MEMBERS,
     TRUE,
     AndTerm,
     Comparison,
@@ -31,7 +33,6 @@ from binlogtool.query.conditions import (
     compare_with_number,
     compare_with_text,
 )
-from binlogtool.query.grammar import BODY_MEMBERS, MEMBERS, parse_expression
 
 _ROW_MEMBERS = ("rows", "before", "after")
 MAX_PAIRS = 1 << 24
@@ -90,6 +91,8 @@ class Condition(msgspec.Struct, frozen=True):
 
 def compile_condition(text: str) -> Condition:
     """Compile an expression. Raises UsageError: it is invalid; the message names the column."""
+    from binlogtool.query.grammar import parse_expression  # imports pyparsing
+
     term = parse_expression(text)
     names = frozenset(str(field.path[0]) for field in _iter_fields(term))
     paths = frozenset(field.path for field in _iter_fields(term) if len(field.path) > 1)

@@ -11,7 +11,9 @@ import pyparsing as pp
 
 from binlogtool.errors import UsageError
 from binlogtool.query.conditions import (
+    BODY_MEMBERS,
     MAX_DIGITS,
+    MEMBERS,
     OPERATORS,
     AndTerm,
     Constant,
@@ -27,12 +29,6 @@ from binlogtool.query.conditions import (
     make_null_test,
     parse_timestamp,
 )
-
-MEMBERS = ("type", "seq", "time", "object", "origin", "txn", "record", "offset", "size")
-"""Members of a record that are known without its body."""
-
-BODY_MEMBERS = ("body", "before", "after")
-"""First names of paths into the body."""
 
 MAX_CHARACTERS = 8192
 MAX_NESTING = 24

@@ -50,10 +50,9 @@ from binlogtool.export.manifest import (
     parse_options,
     plan_tasks,
 )
-from binlogtool.export.read_members import add_histories, open_member, read_member
+from binlogtool.export.read_members import add_histories, open_member, read_definitions, read_member, tables_before
 from binlogtool.export.record_rows import RowReader
 from binlogtool.export.single_table import TableRowReader
-from binlogtool.export.table_job import read_definitions, tables_before
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableSchema
 

@@ -38,7 +38,7 @@ CLI_VALUES = {
     "binlogtool.format_api.json_values",
     "binlogtool.core.json_text",
     "binlogtool.core.record_selection",
-    "binlogtool.query.grammar",
+    "binlogtool.query.conditions",
     "binlogtool.schema.annotation",
     "binlogtool.verification.verify_report",
     "binlogtool.repair.plan",

@@ -21,6 +21,8 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.export.output_options import COMPRESSIONS
 from binlogtool.export.table_files import read_tables
 from tests.cli.invoke import invoke
+from tests.harness.mysql_writer import query, transaction
+from tests.pipeline.test_row_tasks import ONE, TWO, int32, rows_event, write_log
 
 COMMAND = [sys.executable, "-m", "binlogtool", "convert", "--append", "--per-table", "--to", "parquet"]
 
@@ -155,3 +157,22 @@ def test_columns_that_come_in_a_later_run_are_in_its_files_and_the_commit_knows_
     ]  # fmt: skip
     (known,) = [one for one in committed(out)["tables"] if one["name"] == "w.e"]
     assert [name for name, _ in known["columns"]] == ["id", "v", "w", "w w"] and known["directory"] == "w.e"
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_changes_of_tables_are_shown_as_in_a_plain_run(runs: int, tmp_path: Path) -> None:
+    """Also a change to a column that an earlier run has written."""
+    first = [query(b"create table d.t (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)]
+    second = [query(b"alter table d.t add b int"), *transaction(TWO, rows_event(int32(2, 3), columns=2), number=2)]
+    folder, out = tmp_path / "log", tmp_path / "out"
+    folder.mkdir()
+    paths = write_log(folder, first, second)
+    command = ("convert", "--on-damage", "skip", "--per-table", "--to", "parquet", "-o")
+    plain = invoke(*command, str(tmp_path / "plain"), *map(str, paths))
+    if runs == 2:
+        done = invoke(*command, str(out), "--append", "--final", str(paths[0]))
+        assert done.code == 0 and "note " not in done.text
+    done = invoke(*command, str(out), "--append", "--final", *map(str, paths))
+    notes = [line for line in plain.text.splitlines() if line.startswith("note ")]
+    assert len(notes) == 1 and notes[0].endswith(": the column b (int) is new")
+    assert [line for line in done.text.splitlines() if line.startswith("note ")] == notes

@@ -9,7 +9,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import ROWS_DIVERGE
-from binlogtool.formats.binlog_events.ddl.table_catalog import ForeignKeys
+from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

@@ -15,8 +15,11 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import convert as convert_module
-from binlogtool.export import task_planning
+from binlogtool.export import single_table, task_planning
+from binlogtool.export.manifest import parse_hints, parse_options
+from binlogtool.export.read_members import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner
+from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.harness.mysql_writer import MARIADB, Made, binlog, query, rows, table_map, transaction
@@ -192,3 +195,88 @@ def test_a_selection_that_counts_is_the_same_in_worker_processes(
         command = ("convert", "--to", "parquet", "--per-table", *words, *more, "-o", str(tmp_path / name), log)
         assert invoke(*command).code == 0
     assert tables_of(tmp_path / "one") == tables_of(tmp_path / "two")
+
+
+def test_a_task_knows_the_tables_of_statements_before_it(tmp_path: Path, many_tasks: Any) -> None:
+    """A statement about another table is a note, not an unlogged change of the selected one."""
+    first = [query(b"create table d.u (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)]
+    second = [*transaction(query(b"insert into d.u values (1)"), number=2)]
+    third = [*transaction(ONE, rows_event(int32(2)), number=3)]
+    selection = Selection(objects=("d.t",), on_damage="skip")
+    paths = write_log(tmp_path, first, second, third)
+    one, _ = convert_both(paths, tmp_path, many_tasks, selection=selection, per_table=None)
+    assert "rows-not-logged" not in one.finding_counts
+    (table,) = tables_of(tmp_path / "many").values()
+    assert table["@1"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["rows", "maxwell"])
+def test_a_foreign_key_before_a_task_is_reported_once(kind: str, tmp_path: Path, many_tasks: Any) -> None:
+    create = b"create table d.c (a int, foreign key (a) references d.t (a) on delete cascade)"
+    first = [query(b"create table d.t (a int)"), query(create), *transaction(ONE, rows_event(int32(1)), number=1)]
+    deletes = [[*transaction(ONE, rows(b"\0" + int32(number), code=32), number=number)] for number in (2, 3)]
+    paths = write_log(tmp_path, first, *deletes)
+    options: dict[str, Any] = {"selection": SKIP, "per_table": True}
+    if kind != "rows":
+        options["envelope"] = {"envelope": kind}
+    for name in ("one", "many"):
+        manifest = binlogtool.convert(paths, "parquet", tmp_path / name, **options)
+        assert manifest.finding_counts["rows-diverge"] == 1
+        many_tasks()
+    if kind == "rows":
+        assert tables_of(tmp_path / "many") == tables_of(tmp_path / "one")
+        assert tables_of(tmp_path / "one")["d.t"]["commit"].to_pylist() == [True] * 3
+
+
+def test_a_trigger_before_a_task_makes_its_statements_unlogged(tmp_path: Path, many_tasks: Any) -> None:
+    """A statement about a table with a trigger may change the selected one, too."""
+    first = [
+        query(b"create table d.u (a int)"), query(b"create trigger g after insert on d.u for each row set @a = 1"),
+        *transaction(ONE, rows_event(int32(1)), number=1),
+    ]  # fmt: skip
+    second = [*transaction(query(b"insert into d.u values (1)"), number=2)]
+    selection = Selection(objects=("d.t",), on_damage="skip")
+    one, _ = convert_both(write_log(tmp_path, first, second), tmp_path, many_tasks, selection=selection, per_table=None)
+    assert one.finding_counts["rows-not-logged"] == 1
+
+
+# --- InnoDB binlogs ---
+
+IBB_LOGS = ("basic", "dbase", "edges", "oob", "page4k", "xa")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["rows", "debezium", "one table"])
+@pytest.mark.parametrize("name", IBB_LOGS)
+def test_many_tasks_write_the_rows_of_one_for_innodb_binlogs(
+    name: str, kind: str, corpus: Path, tmp_path: Path, many_tasks: Any
+) -> None:
+    options: dict[str, Any] = {"envelope": {"envelope": kind}} if kind == "debezium" else {}
+    if kind == "one table":
+        options = {"selection": Selection(objects=("app1.t1",), on_damage="skip"), "per_table": None}
+    convert_both([corpus / "mariadb-innodb-binlog" / "generated" / name], tmp_path, many_tasks, **options)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", IBB_LOGS)
+def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
+    name: str, corpus: Path, tmp_path: Path
+) -> None:
+    """Also the column `commit`: groups whose out-of-band data is in another file are whole."""
+    folder = corpus / "mariadb-innodb-binlog" / "generated" / name
+    options = {"path": str(folder), "object": "app1.t1", "splitSize": "16384"}
+    request, hints = parse_options(options), parse_hints(options)
+    request = add_histories(request, hints)
+    layout = single_table.search_table(request, hints).make_layout()
+    kind = single_table.build_single_table_options("app1.t1", request.selection, "both")
+    reader = BinlogReader(request, hints, single_table.TableRowReader(kind, layout, request.limits))
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    selection = Selection(objects=("app1.t1",), on_damage="skip")
+    binlogtool.convert([folder], "parquet", tmp_path / "here", selection=selection, image="both")
+    (here,) = tables_of(tmp_path / "here").values()
+    expected = here.to_pylist()
+    names = ("record", "row", "op", "commit", "txn", "before", "after")
+    changes = {"INSERT", "UPDATE", "DELETE"}
+    assert [[row[one] for one in names] for row in found if row["op"] in changes] == [
+        [row[one] for one in names] for row in expected if row["op"] in changes
+    ]

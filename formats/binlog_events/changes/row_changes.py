@@ -212,7 +212,8 @@ class RowChanges(msgspec.Struct):
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
         """Yield the changes of each of these records; must be consumed in order."""
-        self.knowledge.load_schema(context.hints.schema)
+        self.knowledge.load_start(context.tracker.maps.history)
+        self.cascades.reported.update(context.hints.reported_tables)
         notes = context.tracker.track_batch(batch)
         for i in range(start, stop):
             scene = get_event_context(context, batch, i, get_event(batch, i), notes.owners[i], notes.maps[i], limits)

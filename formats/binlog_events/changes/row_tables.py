@@ -669,7 +669,8 @@ class RowTables(msgspec.Struct, TableReader):
         self.records_as_values = True
 
     def _seed(self, context: BinlogFileContext) -> None:
-        self.knowledge.load_schema(context.hints.schema)
+        self.knowledge.load_start(context.tracker.maps.history)
+        self.cascades.reported.update(context.hints.reported_tables)
 
     def resolve_map(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
         """Return (the map with all known facts about its columns, its table, whether the table's rows are selected)."""

@@ -17,257 +17,21 @@ from msgspec import structs
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
-from binlogtool.format_api.tables_and_changes import qualify_name, split_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.statements import (
-    QUOTED_NAME,
-    TABLE_PATTERN,
-    SqlWord,
-    StatementReader,
     find_changed_table,
     find_created_table,
-    find_dropped_database,
-    find_renames,
-    get_ddl_keyword,
-    is_create_if_not_exists,
-    is_truncate,
-    iter_emptied_tables,
     may_be_table_statement,
     normalize_statement,
-    parse_key_parts,
-    qualify_parsed_name,
-    qualify_table_name,
-    read_altered_table,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, parse_schema_statements
+from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
+from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, add_column_details, add_primary_key
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.values.column_types import TableMapColumn
 from binlogtool.formats.binlog_events.wire_format import DELETE_ROW_EVENTS, UPDATE_ROW_EVENTS, FormatDescription
-
-# --- Foreign keys whose actions change other tables ---
-
-MAX_FOREIGN_KEYS = 100_000
-_CHANGING_ACTIONS = ("CASCADE", "SET")
-"""First words of actions that change rows. Other actions refuse the change, and InnoDB has no SET DEFAULT."""
-
-
-class ForeignKey(msgspec.Struct, frozen=True):
-    """Foreign key of a table (child) that references another table (parent), both by full name.
-
-    `columns`, `references`: columns of child and parent, in lower case. `on_delete`, `on_update`: the action on the
-    child's rows as in SQL, "" for none.
-    """
-
-    child: str
-    parent: str
-    name: str
-    columns: tuple[str, ...]
-    references: tuple[str, ...]
-    on_delete: str
-    on_update: str
-
-
-class ForeignKeys(msgspec.Struct):
-    """Foreign keys with actions of all tables in a log."""
-
-    keys: list[ForeignKey] = msgspec.field(default_factory=list)
-
-    def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log; `database`: the default database in which it ran."""
-        word = get_ddl_keyword(sql)
-        try:
-            if word == "CREATE":
-                self._apply_create(sql, database)
-            elif word == "ALTER":
-                self._apply_alter(sql, database)
-            elif word == "DROP" and self.keys:
-                self._apply_drop(sql, database)
-        except UsageError:
-            return
-
-    def rename_table(self, old_name: str, new_name: str) -> None:
-        """Apply the rename of a table."""
-        self.keys = [
-            structs.replace(
-                key,
-                child=new_name if key.child == old_name else key.child,
-                parent=new_name if key.parent == old_name else key.parent,
-            )
-            for key in self.keys
-        ]
-
-    def iter_affected(self, parent: str, changed: frozenset[str] | None) -> Iterator[tuple[ForeignKey, str]]:
-        """Yield each foreign key through which a row change propagates to other tables, once, with its action.
-
-        Args:
-            parent: full name of the changed table.
-            changed: columns in lower case; None if rows are deleted.
-        """
-        queue, seen = [(parent, changed)], set[tuple[ForeignKey, bool]]()
-        while queue:
-            table, columns = queue.pop()
-            for key in self._iter_keys_of(table):
-                action = key.on_delete if columns is None else key.on_update
-                is_affected = columns is None or not columns.isdisjoint(key.references)
-                if not action or not is_affected or (key, columns is None) in seen:
-                    continue
-                seen.add((key, columns is None))
-                yield key, f"ON {'DELETE' if columns is None else 'UPDATE'} {action}"
-                next_columns = None if columns is None and action == "CASCADE" else frozenset(key.columns)
-                queue.append((key.child, next_columns))
-
-    def _iter_keys_of(self, parent: str) -> Iterator[ForeignKey]:
-        """Yield the keys that reference a table; keys from statements without a database name match any database."""
-        database, name = split_name(parent)
-        for key in self.keys:
-            if key.parent == parent:
-                yield key
-            elif key.parent == qualify_name("", name):
-                child = qualify_name(database, split_name(key.child)[1])
-                yield structs.replace(key, child=child, parent=parent)
-
-    # -- statements ----------------------------------------------------------------------------------------------------
-
-    def _apply_create(self, sql: str, database: str) -> None:
-        """Apply CREATE TABLE."""
-        child = find_created_table(sql, database)
-        if child is None or (is_create_if_not_exists(sql) and any(key.child == child for key in self.keys)):
-            return
-        self.keys = [key for key in self.keys if key.child != child]
-        reader = StatementReader(sql)
-        if "REFERENCES" not in [word.upper for word in reader.words] or not _is_innodb(reader.words):
-            return
-        inside = reader.words[[word.upper for word in reader.words].index("(") + 1 :]
-        reader.words, reader.at = inside, 0
-        for item in reader.iter_clauses():
-            self._add_key(child, item)
-
-    def _apply_alter(self, sql: str, database: str) -> None:
-        """Apply ALTER TABLE."""
-        table = read_altered_table(sql, database)
-        if table is None:
-            return
-        for clause in table[1].iter_clauses():
-            heads = [word.upper for word in clause[:4]]
-            if heads[:1] == ["ADD"]:
-                self._add_key(table[0], clause[1:])
-            elif heads[:3] == ["DROP", "FOREIGN", "KEY"] or heads[:2] == ["DROP", "CONSTRAINT"]:
-                dropped_name = clause[-1].text.lower()
-                self.keys = [key for key in self.keys if (key.child, key.name) != (table[0], dropped_name)]
-
-    def _apply_drop(self, sql: str, database: str) -> None:
-        """Apply DROP TABLE and DROP DATABASE."""
-        dropped = find_dropped_database(sql)
-        dropped_tables = set(iter_emptied_tables(sql, database)) if not is_truncate(sql) else set()
-        prefix = None if dropped is None else qualify_name(dropped, "")
-        self.keys = [
-            k for k in self.keys if k.child not in dropped_tables and (prefix is None or not k.child.startswith(prefix))
-        ]
-
-    def _add_key(self, child: str, item: Sequence[SqlWord]) -> None:
-        """Add the foreign key in a definition item, if the item is one."""
-        heads = [word.upper for word in item]
-        if "REFERENCES" not in heads or len(self.keys) >= MAX_FOREIGN_KEYS:
-            return
-        at = heads.index("REFERENCES")
-        reader = StatementReader("")
-        reader.words, reader.at = list(item), at + 1
-        parent, database = reader.read_name(), split_name(child)[0]
-        child_columns = _names_in_parentheses(item[:at]) if "FOREIGN" in heads[:at] else (item[0].text.lower(),)
-        number = 1 + sum(key.child == child for key in self.keys)
-        has_name = heads[0] == "CONSTRAINT" and heads[1:2] != ["FOREIGN"] and len(item) > 1
-        name = item[1].text.lower() if has_name else f"{split_name(child)[1]}_ibfk_{number}".lower()
-        foreign_key = ForeignKey(
-            child, qualify_parsed_name(parent, database), name, child_columns,
-            _names_in_parentheses(item[reader.at :]), _find_action(heads, "DELETE"), _find_action(heads, "UPDATE"),
-        )  # fmt: skip
-        self.keys.append(foreign_key)
-
-
-def _names_in_parentheses(words: Sequence[SqlWord]) -> tuple[str, ...]:
-    """Return the names in the first parentheses."""
-    return tuple(name for name, _ in parse_key_parts(words))
-
-
-def _find_action(heads: Sequence[str], change: str) -> str:
-    """Return the row-changing action for ON DELETE or ON UPDATE; "" for none."""
-    for at in range(len(heads) - 2):
-        if heads[at] == "ON" and heads[at + 1] == change and heads[at + 2] in _CHANGING_ACTIONS:
-            action = "CASCADE" if heads[at + 2] == "CASCADE" else "SET NULL"
-            return "" if "DEFAULT" in heads[at + 3 : at + 4] else action
-    return ""
-
-
-def _is_innodb(words: Sequence[SqlWord]) -> bool:
-    """Return whether the table uses InnoDB: by name, or because no engine is named."""
-    heads = [word.upper for word in words]
-    if "ENGINE" not in heads:
-        return True
-    at = heads.index("ENGINE") + 1
-    at += heads[at : at + 1] == ["="]
-    return "".join(word.text for word in words[at : at + 1]).casefold() == "innodb"
-
-
-# --- Tables with triggers ---
-
-_EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_QUOTED_ANY = rf"{QUOTED_NAME}|'[^']*'|\"[^\"]*\""
-_CREATE = re.compile(r"CREATE\b", re.IGNORECASE)
-_CREATE_OPTIONS = re.compile(rf"OR\s+REPLACE\b|DEFINER\s*=\s*(?:[^\s`'\"*]|{_QUOTED_ANY})+", re.IGNORECASE)
-_TRIGGER = re.compile(
-    rf"TRIGGER\s+{_EXISTS}{TABLE_PATTERN.replace('table', 'name')}\s+(?:BEFORE|AFTER)\s+(?:INSERT|UPDATE|DELETE)"
-    rf"(?:\s+OR\s+(?:INSERT|UPDATE|DELETE))*\s+ON\s+{TABLE_PATTERN}",
-    re.IGNORECASE,
-)
-_DROP = re.compile(rf"DROP\s+TRIGGER\s+{_EXISTS}{TABLE_PATTERN}", re.IGNORECASE)
-MAX_TRIGGERS = 100_000
-
-
-class Triggers(msgspec.Struct):
-    """Triggers by name ("database.trigger") with their tables ("database.table")."""
-
-    tables: dict[str, str] = msgspec.field(default_factory=dict)
-
-    def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log; `database`: the default database in which it ran."""
-        start = skip_gap(sql, 0)
-        if (matched := _match_create_trigger(sql, start)) is not None:
-            table = qualify_table_name(matched["table"], database)
-            name = qualify_table_name(matched["name"], split_name(table)[0])
-            if len(self.tables) < MAX_TRIGGERS:
-                self.tables[name] = table
-        elif (matched := _DROP.match(sql, start)) is not None:
-            self.tables.pop(qualify_table_name(matched["table"], database), None)
-
-    def list_triggers(self, table: str) -> list[str]:
-        """Return the triggers of "database.table"."""
-        return [name for name, owner in self.tables.items() if owner == table] if self.tables else []
-
-    def drop_table(self, table: str) -> None:
-        """Drop the triggers of a table, or of a whole database if the name ends with a dot."""
-        is_database = table.endswith(".")
-        for name, owner in list(self.tables.items()):
-            if owner == table or (is_database and owner.startswith(table)):
-                del self.tables[name]
-
-    def rename_table(self, old_name: str, new_name: str) -> None:
-        """Apply the rename of a table."""
-        for name, owner in self.tables.items():
-            if owner == old_name:
-                self.tables[name] = new_name
-
-
-def _match_create_trigger(sql: str, at: int) -> re.Match[str] | None:
-    """Match the name and the table of a CREATE TRIGGER."""
-    matched = _CREATE.match(sql, at)
-    while matched is not None:
-        at = skip_gap(sql, matched.end())
-        matched = _CREATE_OPTIONS.match(sql, at)
-    return _TRIGGER.match(sql, at)
-
 
 # --- Row changes by foreign keys ---
 
@@ -362,8 +126,7 @@ class TableCatalog(msgspec.Struct):
     """Facts about tables, collected from the statements of a log in order."""
 
     history: TableHistory = msgspec.field(default_factory=TableHistory)
-    triggers: Triggers = msgspec.field(default_factory=Triggers)
-    foreign_keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
+    has_started: bool = False
     filling: int = 0
     """Number of the last statement if it was MySQL's CREATE TABLE ... START TRANSACTION, else 0."""
     version: int = 0
@@ -371,40 +134,35 @@ class TableCatalog(msgspec.Struct):
     _reasons: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
     """Cache by identity of the table map, because it is looked up for every event."""
 
-    def load_schema(self, schema: str | None) -> None:
-        """Apply the statements of --schema, which define the tables before the log; must be called first.
+    def load_start(self, history: TableHistory | None) -> None:
+        """Start with what was known at the beginning of the part that is read; must be called first.
 
-        Raises:
-            UsageError: the statements do not follow the lexical rules.
+        `history`: of the file; None = nothing is known.
         """
-        if schema is None or schema is self.history.schema:
+        if self.has_started:
             return
-        self.history = TableHistory(schema)
-        for statement in parse_schema_statements(schema):
-            self._apply_other_facts(statement.text, statement.database)
+        self.has_started = True
+        if history is not None:
+            self.history = history.copy_start()
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
         """Apply a statement of the log, uncompressed. Raises MalformedError: its status variables cannot be read."""
         if may_be_table_statement(sql):
-            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
-            self._apply_other_facts(text, database)
+            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+            self._reasons.clear()
+            self.version += 1
+            self.filling = self.version if _CREATE_START_TRANSACTION.search(text) else 0
             self.history.add_statement(DdlStatement(database, text, parts.thread_id, parts.error_code != 0))
 
-    def _apply_other_facts(self, text: str, database: str) -> None:
-        """Apply the effects of a statement except those on table definitions."""
-        self._reasons.clear()
-        self.version += 1
-        self.filling = self.version if _CREATE_START_TRANSACTION.search(text) else 0
-        self.triggers.apply_statement(text, database)
-        self.foreign_keys.apply_statement(text, database)
-        dropped = find_dropped_database(text)
-        for name in list(iter_emptied_tables(text, database)) if not is_truncate(text) else ():
-            self.triggers.drop_table(name)
-        if dropped is not None:
-            self.triggers.drop_table(qualify_name(dropped, ""))
-        for old_name, new_name in _find_renames(text, database):
-            self.triggers.rename_table(old_name, new_name)
-            self.foreign_keys.rename_table(old_name, new_name)
+    @property
+    def triggers(self) -> Triggers:
+        """Triggers at this point."""
+        return self.history.get_definitions().dependencies.triggers
+
+    @property
+    def foreign_keys(self) -> ForeignKeys:
+        """Foreign keys at this point."""
+        return self.history.get_definitions().dependencies.foreign_keys
 
     def describe_table(self, table: TableMap) -> TableMap:
         """Return the table map completed by known facts about its columns, beyond names and types."""
@@ -490,14 +248,6 @@ class TableCatalog(msgspec.Struct):
             if (column.name or "").lower() not in declared and not column.generated:
                 return f"no CREATE or ALTER TABLE declares its column {column.name}"
         return None
-
-
-def _find_renames(text: str, database: str) -> list[tuple[str, str]]:
-    """Return the (old, new) names that a statement renames."""
-    try:
-        return find_renames(text, database) if get_ddl_keyword(text) in ("ALTER", "RENAME") else []
-    except UsageError:
-        return []
 
 
 def _mark_hidden(column: TableMapColumn) -> TableMapColumn:

@@ -33,6 +33,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     skip_gap,
     split_statements,
 )
+from binlogtool.formats.binlog_events.ddl.table_dependencies import TableDependencies
 
 # --- Definitions of a log's tables by its statements ---
 
@@ -85,9 +86,11 @@ class TableDefinitions(msgspec.Struct):
     given: bool = False
     has_capitals: bool = False
     columns: int = 0
+    dependencies: TableDependencies = msgspec.field(default_factory=TableDependencies)
 
     def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
+        self.dependencies.apply_statement(statement.text, statement.database)
         try:
             reader = StatementReader(statement.text)
         except UsageError:
@@ -136,7 +139,7 @@ class TableDefinitions(msgspec.Struct):
         """Return an independent copy."""
         return replace(
             self, tables=dict(self.tables), databases=dict(self.databases), sequences=set(self.sequences),
-            temporary=set(self.temporary),
+            temporary=set(self.temporary), dependencies=self.dependencies.copy(),
         )  # fmt: skip
 
     def fold_names(self) -> TableDefinitions:

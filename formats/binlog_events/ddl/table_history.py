@@ -50,6 +50,20 @@ class TableHistory(msgspec.Struct):
     _is_case_sensitive: bool = False
     _carried: Any = None
     """Cached result of `carried`; None if it is outdated."""
+    _start: tuple[Callable[[], Any] | None, Any] = (None, None)
+    """How to load the state at the start of what is read, or that state; None = there is none."""
+
+    def __post_init__(self) -> None:
+        if self._start == (None, None):
+            self._start = (self.load_earlier_state, None)
+
+    def copy_start(self) -> TableHistory:
+        """Return a history with the state at the start of what is read."""
+        load_state, state = self._start
+        result = TableHistory(self.schema, load_state, self.server_version)
+        if state is not None:
+            result.import_state(state)
+        return result
 
     def add_query(self, code: int, body: memoryview) -> bool:
         """Add the body of a QUERY event; return whether definitions may differ from now on."""
@@ -114,7 +128,7 @@ class TableHistory(msgspec.Struct):
         from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 
         self.pending, self.size, self.load_earlier_state, self._definitions, self._folded = [], 0, None, None, None
-        self._carried = None
+        self._carried, self._start = None, (None, state)
         if isinstance(state, dict):
             self._definitions = msgspec.convert(state["definitions"], TableDefinitions)
             self._folded = msgspec.convert(state["folded"], TableDefinitions | None)

@@ -513,7 +513,7 @@ class FlashbackScript(msgspec.Struct):
         if self.description is None:
             text += client_text.terminate_statement(b"SET @@session.pseudo_slave_mode=0") + client_text.SCRIPT_FOOTER
         self.description = context.description
-        self.definitions.load_schema(context.hints.schema)
+        self.definitions.load_start(context.tracker.maps.history)
         return text
 
     def _find_missing_end(self, context: BinlogFileContext, event: Event) -> str | None:
@@ -734,7 +734,7 @@ class FlashbackScript(msgspec.Struct):
 
     def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Process records that are not selected: table definitions in them, and changes to selected rows."""
-        self.definitions.load_schema(context.hints.schema)
+        self.definitions.load_start(context.tracker.maps.history)
         notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
             table = notes.maps[index]

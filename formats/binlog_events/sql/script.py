@@ -532,7 +532,7 @@ class SqlScript(EventStatementWriter):
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each record."""
-        self.definitions.load_schema(context.hints.schema)
+        self.definitions.load_start(context.tracker.maps.history)
         notes = context.tracker.track_batch(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         texts = list[bytes | BodyWithFindings]()
@@ -581,7 +581,7 @@ class SqlScript(EventStatementWriter):
     def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Process records that are not selected: table definitions and transactions in them."""
         owners = context.tracker.track_batch(batch).owners
-        self.definitions.load_schema(context.hints.schema if self.needs_definitions else None)
+        self.definitions.load_start(context.tracker.maps.history)
         for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
             if code in _CHANGE_EVENTS or code in _COMMIT_EVENTS:
                 self._note_event(context, batch, index, owners[index], limits)

@@ -20,7 +20,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     skip_gap,
     strip_ignored_comments,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import ForeignKeys, Triggers
+from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.sql import client_text
 from binlogtool.formats.binlog_events.sql.client_text import is_stored_program, reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name

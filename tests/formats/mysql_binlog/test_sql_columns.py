@@ -6,8 +6,10 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog, Triggers
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
+from binlogtool.formats.binlog_events.ddl.table_dependencies import Triggers
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
@@ -176,7 +178,7 @@ def test_a_table_between_quotation_marks_is_declared() -> None:
 
 def knowledge(*statements: str, schema: str | None = None) -> TableCatalog:
     known = TableCatalog()
-    known.load_schema(schema)
+    known.load_start(TableHistory(schema))
     for statement in statements:
         known.apply_statement(statement.encode(), IN_D._replace(db=b"db"))
     return known
