@@ -416,10 +416,17 @@ class Repeat(msgspec.Struct, frozen=True):
     ops: tuple[Op, ...]
 
 
+class RepeatToEnd(msgspec.Struct, frozen=True):
+    """Execute the operations until no byte is left; each time they take at least one. Only in bodies."""
+
+    path: str
+    ops: tuple[Op, ...]
+
+
 Op = (
     LoadInteger | ExpectBytes | SkipBytes | RequireOneOf | Require | Assign | AssignPosition | AssignRemaining
         | TakeRest | ReadScalar | ReadRecord | VerifyChecksum | ChooseCase
-    | Peek | CaptureBytes | CheckCount | Repeat
+    | Peek | CaptureBytes | CheckCount | Repeat | RepeatToEnd
 )  # fmt: skip
 
 
@@ -434,7 +441,7 @@ def iter_operations(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield all operations, including those inside cases and elements."""
     for op in ops:
         yield op
-        if isinstance(op, Peek | CaptureBytes | Repeat):
+        if isinstance(op, Peek | CaptureBytes | Repeat | RepeatToEnd):
             yield from iter_operations(op.ops)
         if isinstance(op, ChooseCase):
             for _, arm in op.arms:
@@ -496,7 +503,12 @@ def get_fixed_size(op: Op) -> int | None:
 
 def compute_min_size(ops: tuple[Op, ...]) -> int:
     """Return a lower bound of the size in bytes; kernels count as 0."""
-    return sum(get_fixed_size(op) or 0 for op in ops)
+    return sum(
+        op.count.value * compute_min_size(op.ops)
+        if isinstance(op, Repeat) and isinstance(op.count, Num)
+        else get_fixed_size(op) or 0
+        for op in ops
+    )
 
 
 def has_checksum(ops: tuple[Op, ...]) -> bool:

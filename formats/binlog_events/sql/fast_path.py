@@ -86,7 +86,7 @@ from binlogtool.formats.binlog_events.sql.session import (
     find_refusal,
     row_check_variables,
 )
-from binlogtool.formats.binlog_events.status_variables import decode_status_variables, iter_status_variables
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables, find_microseconds
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     MAX_CACHED,
     CompiledTracker,
@@ -309,8 +309,7 @@ class SessionTransitions:
         try:
             parts = parse_query(body)
             status = decode_status_variables(parts.status_vars)
-            status_variables = iter_status_variables(parts.status_vars, 0, len(parts.status_vars))
-            offsets = [one.start + 1 for one in status_variables if one.code in _MICROSECONDS]
+            offsets = [at for at in find_microseconds(parts.status_vars) if at is not None]
         except (MalformedError, DecompressionError):
             return False
         is_supported = "charset" in status and len(offsets) < 2
@@ -407,8 +406,6 @@ class SessionTransitions:
 
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
-_MICROSECONDS = (13, 128)
-"""Codes of the microseconds status variables of MySQL and MariaDB."""
 
 _ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
