@@ -58,7 +58,11 @@ def _set(described: FormatDescription, code: int, value: bytes) -> bytes:
     return b"\n".join(ScriptSession().set_for_query(QuerySession(status, 9, 1, inside=False), described))
 
 
-@pytest.mark.parametrize(("code", "name"), [(code, one.name) for code, one in STATUS_VARIABLES.fields.items() if one.name != "filler"], ids=str)
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(code, one.name) for code, one in STATUS_VARIABLES.fields.items() if one.name != "filler"],
+    ids=str,
+)
 def test_no_status_variable_is_passed_over_without_a_word(code: int, name: str) -> None:
     assert (name in _CASES) + (name in _TOLD) + (name in _WITHOUT_EFFECT) == 1
     if name in _CASES:
