@@ -432,6 +432,8 @@ class PythonBodyGenerator(BodyCodeGenerator):
             case ShownBytes(path=path, leaf=leaf):
                 name = self.names[path]
                 return name if path in self.decoded_paths else self.format_leaf(leaf, name)
+            case ShownGroup(members=members, is_list=True):
+                return f"[{', '.join(self.format_shown(member.value) for member in members)}]"
             case ShownGroup(members=members):
                 return self.format_dictionary(members)
             case ShownTitle(parts=parts):

@@ -194,6 +194,10 @@ def _find_leaf(node: Any) -> LeafFormat | None:
     return leaf if isinstance(leaf, LeafFormat) else None
 
 
+class SequenceScope(StructScope):
+    """Names of the parts of a Sequence, which is shown as a list."""
+
+
 class _BodyLowering(Lowering):
     rule_by_class: dict[type, LoweringRule | None] = {}
 
@@ -304,12 +308,16 @@ class _BodyLowering(Lowering):
 
     def _lower_array(self, node: Any, path: str, scope: StructScope) -> Binding:
         count = self.lower_expression(node.count, path, scope)
-        element_path = path if isinstance(node.subcon, construct.Struct) else join_path(path, "element")
+        has_names = isinstance(node.subcon, construct.Struct | construct.Sequence)
+        element_path = path if has_names else join_path(path, "element")
         ops, element_binding = self._lower_branch(node.subcon, element_path, scope)
         if not compute_min_size(ops) and not any(isinstance(op, ReadScalar) for op in ops):
             raise UnlowerableError(path, "its elements may be empty")
         self.ops.append(Repeat(path, count, _merge_cases(ops)))
         return ListField(path, element_binding)
+
+    def _lower_sequence(self, node: Any, path: str, outer: StructScope) -> Binding:
+        return SequenceScope(path, outer, self._lower_struct(node, path, outer).names)
 
     def _lower_fields_by_code(self, node: Any, path: str, outer: StructScope) -> Binding:
         scope, code = StructScope(path, outer), Ref(join_path(path, "code"), 0, 255)
@@ -356,6 +364,7 @@ _BodyLowering.rules = (
     (BoundedCount, _BodyLowering._lower_count),
     (FieldsByCode, _BodyLowering._lower_fields_by_code),
     (construct.Array, _BodyLowering._lower_array),
+    (construct.Sequence, _BodyLowering._lower_sequence),
     (construct.IfThenElse, _BodyLowering._lower_if),
     *LOWERING_RULES,
 )
@@ -392,9 +401,10 @@ class ShownBytes(msgspec.Struct, frozen=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
-    """Shown group of nested members."""
+    """Shown group of nested members; `is_list`: only their values are shown."""
 
     members: tuple[ShownMember, ...]
+    is_list: bool = False
 
 
 class ShownList(msgspec.Struct, frozen=True):
@@ -485,7 +495,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
         case ByteRangeField(path=variable, leaf=leaf, given=given):
             return ShownBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
         case StructScope(names=names):
-            return ShownGroup(tuple(_iter_members(names, f"{path}.")))
+            return ShownGroup(tuple(_iter_members(names, f"{path}.")), isinstance(field, SequenceScope))
         case ListField(path=variable, element=element):
             return ShownList(variable, make_shown_value(element, path))
     raise UnlowerableError(path, getattr(field, "why", "it cannot be shown"))

@@ -107,31 +107,31 @@ class _JsonBodyGenerator(MachineBodyGenerator):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _emit_object(self, members: tuple[ShownMember, ...]) -> None:
-        """Emit an object; if its first member may be absent, a comma follows each member, and `}` replaces the last."""
+    def _emit_object(self, members: tuple[ShownMember, ...], *, is_list: bool = False) -> None:
+        """Emit an object or a list; if its first member may be absent, a comma follows each, but not the last one."""
         ends_with_comma, test = bool(members) and members[0].test is not None, None
-        self._append_text(b"{")
+        self._append_text(b"[" if is_list else b"{")
         for index, member in enumerate(members):
             if member.test != test:
                 self._emit_pending()
             test = member.test
             if test is None:
-                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma)
+                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma, is_list)
                 continue
             self.line(f"if {self.format_test(test)}:")
             with self.line.indent():
-                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma)
+                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma, is_list)
                 self._emit_pending()
         if ends_with_comma:
             self._emit_pending()
             self.line("if load_u1(out + o - 1) == 44:")
             with self.line.indent():
                 self.line("o -= 1")
-        self._append_text(b"}")
+        self._append_text(b"]" if is_list else b"}")
 
-    def _emit_member(self, member: ShownMember, comma_before: bool, comma_after: bool) -> None:
+    def _emit_member(self, member: ShownMember, comma_before: bool, comma_after: bool, is_list: bool) -> None:
         leaf = member.value.leaf if isinstance(member.value, ShownBytes) else None
-        is_named = leaf is None or not leaf.writes_members
+        is_named = not is_list and (leaf is None or not leaf.writes_members)
         name = json.dumps(member.name).encode() + b":" if is_named else b""
         self._append_text(b"," * comma_before + name)
         self._emit_value(member.value)
@@ -147,8 +147,8 @@ class _JsonBodyGenerator(MachineBodyGenerator):
                 self._emit_enum(value)
             case ShownBytes(path=path, leaf=leaf, given=given):
                 self._emit_leaf(self.names[path], leaf, given)
-            case ShownGroup(members=members):
-                self._emit_object(members)
+            case ShownGroup(members=members, is_list=is_list):
+                self._emit_object(members, is_list=is_list)
             case ShownTitle(parts=None):
                 self._append_text(b"null")
             case ShownTitle(parts=parts):

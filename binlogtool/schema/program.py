@@ -503,12 +503,7 @@ def get_fixed_size(op: Op) -> int | None:
 
 def compute_min_size(ops: tuple[Op, ...]) -> int:
     """Return a lower bound of the size in bytes; kernels count as 0."""
-    return sum(
-        op.count.value * compute_min_size(op.ops)
-        if isinstance(op, Repeat) and isinstance(op.count, Num)
-        else get_fixed_size(op) or 0
-        for op in ops
-    )
+    return sum(get_fixed_size(op) or 0 for op in ops)
 
 
 def has_checksum(ops: tuple[Op, ...]) -> bool:

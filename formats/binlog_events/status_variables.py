@@ -23,6 +23,7 @@ from construct import (
     Int8ul,
     Int16ul,
     Int64ul,
+    Sequence,
     Struct,
     Tell,
     stream_read,
@@ -106,6 +107,7 @@ def put_databases(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos
 # --- The variables ---
 
 _CODE = "code" / HiddenField(Int8ul)
+_COLLATION = Sequence("charset" / Int16ul, "collation" / Int16ul)
 _NAMES = Struct(
     "count" / Int8ul,
     "names" / If(this.count != OVER_MAX_DBS, Array(this.count, DatabaseName())),
@@ -138,7 +140,7 @@ STATUS_VARIABLES = FieldsByCode(
         6: "catalog_nz" / Struct(_CODE, *_text("value")),
         3: "auto_increment" / _numbers("increment", "offset"),
         131: "character_set_collations"
-        / Struct(_CODE, "count" / HiddenField(Int8ul), "value" / Array(this.count, Array(2, Int16ul))),
+        / Struct(_CODE, "count" / HiddenField(Int8ul), "value" / Array(this.count, _COLLATION)),
         4: "charset" / _numbers("client", "connection", "server"),
         5: "time_zone" / Struct(_CODE, *_text("value")),
         7: "lc_time_names" / _number(2),

@@ -94,6 +94,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
+    HEX_KINDS,
     UNSUPPORTED_KIND,
     ColumnKind,
     ColumnType,
@@ -524,7 +525,7 @@ def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind,
     if kind.kind == ValueKind.BYTES:
         width = column.metadata if column.type == ColumnType.STRING else 0
         return (kind._replace(parameter=width) if width <= _MAX_PAD else unsupported), b"", flags
-    if kind.kind in (ValueKind.GEOMETRY, ValueKind.VECTOR):
+    if kind.kind in HEX_KINDS:
         unsupported = kind if kind.kind == ValueKind.GEOMETRY else kind._replace(kind=ValueKind.BYTES, parameter=0)
         return unsupported, b"", flags | NO_CONDITION
     if kind.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
