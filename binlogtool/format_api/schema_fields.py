@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from types import FunctionType
@@ -625,6 +625,27 @@ class BoundedCount(Subconstruct):  # type: ignore[misc]
         return count
 
 
+class FieldsByCode(Construct):  # type: ignore[misc]
+    """Fields in any order up to the end of the stream; the byte with which each begins says which field it is.
+
+    Args:
+        fields: code -> named schema of a field, from its code on; a part `value` of it is shown as the field itself.
+        other: named schema of all bytes from the first unknown code on.
+    """
+
+    def __init__(self, fields: Mapping[int, Construct], other: Construct) -> None:
+        super().__init__()
+        self.fields, self.other = fields, other
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        while code := stream.read(1):
+            stream.seek(-1, 1)
+            field = self.fields.get(code[0], self.other)
+            values[field.name] = field._parsereport(stream, context, path)
+        return values
+
+
 def count_bytes_left(stream: Any) -> int:
     """Return the number of bytes from the current position to the end of a stream."""
     position = stream.tell()
@@ -716,6 +737,7 @@ class Uuid(Construct):  # type: ignore[misc]
 _GENERATOR_MODULES = {
     **dict.fromkeys(("make_decoder", "make_fields_reader"), "binlogtool.schema.body_decoders"),
     "make_fields_function": "binlogtool.schema.machine_body_codegen",
+    "make_json_function": "binlogtool.schema.json_body_codegen",
 }
 
 T = TypeVar("T")
@@ -788,21 +810,42 @@ def make_fields_kernel(
     Args:
         uses: the kernels of the fields' types.
     """
-    module = sys._getframe(1).f_globals["__name__"]
-    generated = LazyDecoder[Any]("make_fields_function", schema, names)
-    values = {"__name__": module, "__builtins__": __builtins__, "GENERATED": generated}
-    function = FunctionType(_call_generated.__code__, values, f"read_{'_'.join(names)}")
     results: Any = tuple[(int,) * (len(names) + 1)]  # type: ignore[misc]
-    function.__annotations__ = {"buf": UInt8s, "pos": int, "limit": int, "return": results}
-    function.__dict__.update(kernel_uses=uses, kernel_schema=(schema, names))
-    return function
+    arguments = ("make_fields_function", schema, names)
+    return _make_generated_kernel(_call_fields_function, f"read_{'_'.join(names)}", arguments, results, uses)
 
 
-GENERATED: LazyDecoder[tuple[int, ...]] = LazyDecoder("make_fields_function")
+def make_json_kernel(
+    body: BodySchema, *uses: Callable[..., Any]
+) -> Callable[[UInt8s, int, int, MutableUInt8s, int, int], int]:
+    """Return a kernel that writes a body as JSON, for a `LeafFormat`; see `make_fields_kernel`."""
+    return _make_generated_kernel(_call_json_function, "write_json", ("make_json_function", body), int, uses)
 
 
-def _call_generated(buf: UInt8s, pos: int, limit: int) -> tuple[int, ...]:
-    return GENERATED.read(buf, pos, limit)
+def _make_generated_kernel(
+    call: F, name: str, arguments: tuple[Any, ...], results: Any, uses: tuple[Callable[..., Any], ...]
+) -> F:
+    """Return a copy of a function that calls what a generator makes of these arguments."""
+    module = sys._getframe(2).f_globals["__name__"]
+    values = {"__name__": module, "__builtins__": __builtins__, "GENERATED": LazyDecoder[Any](*arguments)}
+    types = {"UInt8s": UInt8s, "MutableUInt8s": MutableUInt8s, "int": int}
+    function = FunctionType(call.__code__, values, name)
+    function.__annotations__ = {**{n: types.get(t) for n, t in call.__annotations__.items()}, "return": results}
+    function.__dict__.update(kernel_uses=uses, kernel_schema=arguments)
+    return function  # type: ignore[return-value]
+
+
+GENERATED: LazyDecoder[Any] = LazyDecoder("make_fields_function")
+
+
+def _call_fields_function(buf: UInt8s, pos: int, limit: int) -> tuple[int, ...]:
+    fields: tuple[int, ...] = GENERATED.read(buf, pos, limit)
+    return fields
+
+
+def _call_json_function(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    end: int = GENERATED.read(buf, pos, limit, out, out_pos, out_limit)
+    return end
 
 
 def field_offset(schema: Construct, name: str) -> int:

@@ -40,6 +40,7 @@ from binlogtool.schema.program import (
     PYTHON,
     U64,
     Assign,
+    AssignPosition,
     AssignRemaining,
     CaptureBytes,
     CheckCount,
@@ -51,6 +52,7 @@ from binlogtool.schema.program import (
     Peek,
     ReadScalar,
     Repeat,
+    RepeatToEnd,
     SkipBytes,
     SourceDialect,
     SourceLines,
@@ -118,6 +120,8 @@ class BodyCodeGenerator(ABC):
                 self.position = BodyPosition(self.end, 0)
             case AssignRemaining(path=path):
                 self.line(f"{self.names[path]} = {self.left_source}")
+            case AssignPosition(path=path):
+                self.line(f"{self.names[path]} = {self.position}")
             case Assign(path=path, value=value):
                 if path in self.used:
                     self.line(f"{self.names[path]} = {self.format_value(value)}")
@@ -135,8 +139,20 @@ class BodyCodeGenerator(ABC):
                 self.emit_bytes_field(path, start, self.position)
             case CheckCount():
                 self.emit_count_check(op)
+            case RepeatToEnd(ops=ops):
+                self._emit_repeat_to_end(ops)
             case _:
                 self.emit_special(op)
+
+    def _emit_repeat_to_end(self, ops: tuple[Op, ...]) -> None:
+        position = self.new_variable()
+        self.line(f"{position} = {self.position}")
+        self.line(f"while {position} < {self.end}:")
+        with self.line.indent():
+            self.position = BodyPosition(position, 0)
+            self.emit_operations(ops)
+            self.line(f"{position} = {self.position}")
+        self.position = BodyPosition(position, 0)
 
     def _emit_choice(self, op: ChooseCase) -> None:
         end, start = self.new_variable(), self.position
@@ -399,14 +415,12 @@ class PythonBodyGenerator(BodyCodeGenerator):
     # -- values ------------------------------------------------------------------------------------------------------
 
     def format_dictionary(self, members: tuple[ShownMember, ...]) -> str:
-        """Return the source of a dictionary of unconditional members.
-
-        Raises:
-            UnlowerableError: a member may be absent.
-        """
-        if any(member.test is not None for member in members):
-            raise UnlowerableError(members[0].name, "what is inside of each other is there as a whole")
-        return "{" + ", ".join(f"{member.name!r}: {self.format_shown(member.value)}" for member in members) + "}"
+        """Return the source of a dictionary of members."""
+        pairs = ((member.test, f"{member.name!r}: {self.format_shown(member.value)}") for member in members)
+        parts = [
+            pair if test is None else f"**({{{pair}}} if {self.format_test(test)} else {{}})" for test, pair in pairs
+        ]
+        return "{" + ", ".join(parts) + "}"
 
     def format_shown(self, value: ShownValue | ArgumentNumber) -> str:
         """Return the source of a value as `dump` shows it."""
@@ -418,6 +432,8 @@ class PythonBodyGenerator(BodyCodeGenerator):
             case ShownBytes(path=path, leaf=leaf):
                 name = self.names[path]
                 return name if path in self.decoded_paths else self.format_leaf(leaf, name)
+            case ShownGroup(members=members, is_list=True):
+                return f"[{', '.join(self.format_shown(member.value) for member in members)}]"
             case ShownGroup(members=members):
                 return self.format_dictionary(members)
             case ShownTitle(parts=parts):

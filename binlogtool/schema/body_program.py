@@ -18,6 +18,7 @@ from binlogtool.format_api.schema_fields import (
     SHORT,
     BodySchema,
     BoundedCount,
+    FieldsByCode,
     HiddenField,
     IfBytesLeft,
     InterpretedOnly,
@@ -69,6 +70,7 @@ from binlogtool.schema.program import (
     ReadScalar,
     Ref,
     Repeat,
+    RepeatToEnd,
     Require,
     SkipBytes,
     TakeRest,
@@ -120,7 +122,7 @@ def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[s
         used_elsewhere: Variables that are also used outside these operations, set or not.
     """
     unset_paths: set[str] = set()
-    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Peek | CaptureBytes) else (op,)))
+    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Peek | CaptureBytes | RepeatToEnd) else (op,)))
     for index, op in enumerate(ops):
         if isinstance(op, ChooseCase):
             used_by_others = used_elsewhere | find_used_paths((*ops[:index], *ops[index + 1 :]))
@@ -190,6 +192,10 @@ def _find_leaf(node: Any) -> LeafFormat | None:
     """Return the attribute `leaf`, without `getattr`, which also finds members of a Struct."""
     leaf = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
     return leaf if isinstance(leaf, LeafFormat) else None
+
+
+class SequenceScope(StructScope):
+    """Names of the parts of a Sequence, which is shown as a list."""
 
 
 class _BodyLowering(Lowering):
@@ -302,11 +308,37 @@ class _BodyLowering(Lowering):
 
     def _lower_array(self, node: Any, path: str, scope: StructScope) -> Binding:
         count = self.lower_expression(node.count, path, scope)
-        ops, element_binding = self._lower_branch(node.subcon, path, scope)
+        has_names = isinstance(node.subcon, construct.Struct | construct.Sequence)
+        element_path = path if has_names else join_path(path, "element")
+        ops, element_binding = self._lower_branch(node.subcon, element_path, scope)
         if not compute_min_size(ops) and not any(isinstance(op, ReadScalar) for op in ops):
             raise UnlowerableError(path, "its elements may be empty")
         self.ops.append(Repeat(path, count, _merge_cases(ops)))
         return ListField(path, element_binding)
+
+    def _lower_sequence(self, node: Any, path: str, outer: StructScope) -> Binding:
+        return SequenceScope(path, outer, self._lower_struct(node, path, outer).names)
+
+    def _lower_fields_by_code(self, node: Any, path: str, outer: StructScope) -> Binding:
+        scope, code = StructScope(path, outer), Ref(join_path(path, "code"), 0, 255)
+        arms = [
+            (make_binary("==", code, Num(number)), self._lower_chosen_field(field, path, scope))
+            for number, field in node.fields.items()
+        ]
+        look = program.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
+        choice = ChooseCase(path, tuple(arms), self._lower_chosen_field(node.other, path, scope))
+        self.ops.append(RepeatToEnd(path, (look, choice)))
+        return scope
+
+    def _lower_chosen_field(self, field: Any, path: str, scope: StructScope) -> tuple[Op, ...]:
+        """Lower a field that its code chooses, and add it to the scope; return its operations."""
+        ops, binding = self._lower_branch(field, join_path(path, field.name), scope)
+        is_present = Ref(join_path(path, f"{field.name}.is_present"), 0, 1)
+        test, names = make_binary("!=", is_present, Num(0)), binding.names if isinstance(binding, StructScope) else {}
+        scope.names[field.name] = _make_conditional(test, names.get("value", binding))
+        for name, inner in names.items() if "value" in names else ():
+            scope.names.setdefault(name, HiddenBinding(_make_conditional(test, inner)))
+        return (*ops, Assign(is_present.path, Num(1)))
 
     def _lower_nested_schema(self, node: Any, path: str, scope: StructScope) -> Binding:
         binding, leaf = self.lower_node(node.subcon, path, scope), _find_leaf(node.detail)
@@ -330,7 +362,9 @@ _BodyLowering.rules = (
     (SplitInt, _BodyLowering._lower_split_integer),
     (PeekInt, _BodyLowering._lower_peek),
     (BoundedCount, _BodyLowering._lower_count),
+    (FieldsByCode, _BodyLowering._lower_fields_by_code),
     (construct.Array, _BodyLowering._lower_array),
+    (construct.Sequence, _BodyLowering._lower_sequence),
     (construct.IfThenElse, _BodyLowering._lower_if),
     *LOWERING_RULES,
 )
@@ -367,9 +401,10 @@ class ShownBytes(msgspec.Struct, frozen=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
-    """Shown group of nested members."""
+    """Shown group of nested members; `is_list`: only their values are shown."""
 
     members: tuple[ShownMember, ...]
+    is_list: bool = False
 
 
 class ShownList(msgspec.Struct, frozen=True):
@@ -460,7 +495,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
         case ByteRangeField(path=variable, leaf=leaf, given=given):
             return ShownBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
         case StructScope(names=names):
-            return ShownGroup(tuple(_iter_members(names, f"{path}.")))
+            return ShownGroup(tuple(_iter_members(names, f"{path}.")), isinstance(field, SequenceScope))
         case ListField(path=variable, element=element):
             return ShownList(variable, make_shown_value(element, path))
     raise UnlowerableError(path, getattr(field, "why", "it cannot be shown"))

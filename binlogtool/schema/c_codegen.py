@@ -27,6 +27,7 @@ import msgspec
 from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.schema_fields import ArrayType, bind_sink
 from binlogtool.schema import native_library
+from binlogtool.schema.json_body_codegen import generate_json_kernel
 from binlogtool.schema.machine_body_codegen import generate_fields_kernel
 from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
@@ -153,6 +154,12 @@ def _qualify_name(function: FunctionType) -> str:
 
 # --- Source text of kernels for a generated module ---
 
+GENERATORS: dict[str, Callable[..., str]] = {
+    "make_fields_function": generate_fields_kernel,
+    "make_json_function": generate_json_kernel,
+}
+"""Generators of kernels by the name of the function that makes the same as Python."""
+
 _ALLOWED_BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
 
@@ -209,10 +216,10 @@ class KernelSources:
         return rewritten
 
     def _generate(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
-        """Return the kernel that `schema_fields.make_fields_kernel` generates from a schema."""
+        """Return the kernel that `schema_fields.make_fields_kernel` or `make_json_kernel` generates from a schema."""
         kernels = native_library.KernelNames()
-        schema, names = function.__dict__["kernel_schema"]
-        text = generate_fields_kernel(schema, names, kernels)
+        generator, *arguments = function.__dict__["kernel_schema"]
+        text = GENERATORS[generator](*arguments, kernels)
         for called in kernels.functions.values():
             if called not in function.__dict__["kernel_uses"]:
                 raise KernelError(f"{name} calls {called.__qualname__}, which it does not name in `uses`")

@@ -382,7 +382,7 @@ class Lowering:
             path, None, {n: Ref(c, I64_MIN, I64_MAX) for n, c in zip(kernel.columns, columns, strict=True)}
         )
 
-    def _lower_struct(self, node: Any, path: str, outer: StructScope) -> Binding:
+    def _lower_struct(self, node: Any, path: str, outer: StructScope) -> StructScope:
         scope = StructScope(path, outer)
         for index, sub in enumerate(node.subcons):
             name = sub.name or f"{type(sub).__name__.lower()}{index}"

@@ -48,7 +48,6 @@ from binlogtool.schema.machine_body_codegen import MachineBodyGenerator
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 from binlogtool.schema.program import (
     MACHINE,
-    Expr,
     Num,
     Repeat,
     SourceLines,
@@ -56,6 +55,7 @@ from binlogtool.schema.program import (
     iter_operations,
     wrap_int64,
 )
+from binlogtool.schema.python_backend import compile_generated
 
 # --- Generated code that writes bodies as JSON ---
 
@@ -77,6 +77,19 @@ def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNa
     return name, f"{tables}def {name}({parameters}):\n{function_body}"
 
 
+def generate_json_kernel(body_schema: BodySchema, kernels: native_library.KernelNames) -> str:
+    """Return the text of the kernel that writes a body (`schema_fields.make_json_kernel`)."""
+    name, text = generate_json_body(body_schema, kernels)
+    if not text.startswith(f"def {name}("):
+        raise UnlowerableError("", "a kernel has no tables")
+    return text.replace(name, "write", 1)
+
+
+def make_json_function(body_schema: BodySchema) -> Kernel:
+    """Return that kernel as a Python function."""
+    return compile_generated(lambda kernels: generate_json_kernel(body_schema, kernels), "write")
+
+
 class _JsonBodyGenerator(MachineBodyGenerator):
     """Generator of the lines of the function."""
 
@@ -94,32 +107,35 @@ class _JsonBodyGenerator(MachineBodyGenerator):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _emit_object(self, members: Iterable[ShownMember]) -> None:
-        separator, has_member = b"{", False
-        test: Expr | None = None
-        for member in members:
-            if member.test is not None and not has_member:
-                raise UnlowerableError(member.name, "a first member that may not be there")
+    def _emit_object(self, members: tuple[ShownMember, ...], *, is_list: bool = False) -> None:
+        """Emit an object or a list; if its first member may be absent, a comma follows each, but not the last one."""
+        ends_with_comma, test = bool(members) and members[0].test is not None, None
+        self._append_text(b"[" if is_list else b"{")
+        for index, member in enumerate(members):
             if member.test != test:
                 self._emit_pending()
             test = member.test
-            is_named = not (
-                isinstance(member.value, ShownBytes)
-                and member.value.leaf is not None
-                and member.value.leaf.writes_members
-            )
-            name = separator + (json.dumps(member.name).encode() + b":" if is_named else b"")
-            separator, has_member = b",", True
             if test is None:
-                self._append_text(name)
-                self._emit_value(member.value)
+                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma, is_list)
                 continue
             self.line(f"if {self.format_test(test)}:")
             with self.line.indent():
-                self._append_text(name)
-                self._emit_value(member.value)
+                self._emit_member(member, index > 0 and not ends_with_comma, ends_with_comma, is_list)
                 self._emit_pending()
-        self._append_text(b"}" if has_member else b"{}")
+        if ends_with_comma:
+            self._emit_pending()
+            self.line("if load_u1(out + o - 1) == 44:")
+            with self.line.indent():
+                self.line("o -= 1")
+        self._append_text(b"]" if is_list else b"}")
+
+    def _emit_member(self, member: ShownMember, comma_before: bool, comma_after: bool, is_list: bool) -> None:
+        leaf = member.value.leaf if isinstance(member.value, ShownBytes) else None
+        is_named = not is_list and (leaf is None or not leaf.writes_members)
+        name = json.dumps(member.name).encode() + b":" if is_named else b""
+        self._append_text(b"," * comma_before + name)
+        self._emit_value(member.value)
+        self._append_text(b"," * comma_after)
 
     def _emit_value(self, value: ShownValue | ArgumentNumber) -> None:
         match value:
@@ -131,8 +147,8 @@ class _JsonBodyGenerator(MachineBodyGenerator):
                 self._emit_enum(value)
             case ShownBytes(path=path, leaf=leaf, given=given):
                 self._emit_leaf(self.names[path], leaf, given)
-            case ShownGroup(members=members):
-                self._emit_object(members)
+            case ShownGroup(members=members, is_list=is_list):
+                self._emit_object(members, is_list=is_list)
             case ShownTitle(parts=None):
                 self._append_text(b"null")
             case ShownTitle(parts=parts):

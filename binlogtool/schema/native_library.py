@@ -28,8 +28,11 @@ _COMPILER_MODULES = (
 """Modules that turn kernels into C, with `runtime.c` beside this module. Their files are read, not imported."""
 _GENERATOR_MODULES = tuple(
     f"binlogtool.schema.{name}"
-    for name in ("body_decoders", "body_program", "compile_schema", "machine_body_codegen", "program", "walk_codegen")
-)
+    for name in (
+        "body_decoders", "body_program", "compile_schema", "json_body_codegen", "machine_body_codegen", "program",
+        "walk_codegen",
+    )
+)  # fmt: skip
 """Modules that generate kernels from schemas."""
 _DIGEST_SIZE = 10
 

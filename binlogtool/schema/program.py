@@ -416,10 +416,17 @@ class Repeat(msgspec.Struct, frozen=True):
     ops: tuple[Op, ...]
 
 
+class RepeatToEnd(msgspec.Struct, frozen=True):
+    """Execute the operations until no byte is left; each time they take at least one. Only in bodies."""
+
+    path: str
+    ops: tuple[Op, ...]
+
+
 Op = (
     LoadInteger | ExpectBytes | SkipBytes | RequireOneOf | Require | Assign | AssignPosition | AssignRemaining
         | TakeRest | ReadScalar | ReadRecord | VerifyChecksum | ChooseCase
-    | Peek | CaptureBytes | CheckCount | Repeat
+    | Peek | CaptureBytes | CheckCount | Repeat | RepeatToEnd
 )  # fmt: skip
 
 
@@ -434,7 +441,7 @@ def iter_operations(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield all operations, including those inside cases and elements."""
     for op in ops:
         yield op
-        if isinstance(op, Peek | CaptureBytes | Repeat):
+        if isinstance(op, Peek | CaptureBytes | Repeat | RepeatToEnd):
             yield from iter_operations(op.ops)
         if isinstance(op, ChooseCase):
             for _, arm in op.arms:

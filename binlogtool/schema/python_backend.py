@@ -76,7 +76,7 @@ def _compile_walk(program: Program, columns: tuple[str, ...]) -> Callable[..., t
 def compile_generated(generate: Callable[[KernelNames], str], name: str) -> Callable[..., Any]:
     """Return a generated function as a Python function."""
     kernels = _LocalNames()
-    text = re.sub(r"\(buf \+ ", "(buf, ", generate(kernels).replace("base + ", "base, "))
+    text = re.sub(r"\((buf|out) \+ ", r"(\1, ", generate(kernels).replace("base + ", "base, "))
     names = {**_RUNTIME, **kernels.functions}
     exec(compile(text, f"<generated {name}>", "exec"), names)
     function: Callable[..., Any] = names[name]
@@ -104,6 +104,7 @@ def _compute_register(kernel: Callable[[Any, int], int], buf: memoryview, at: in
 
 _RUNTIME: dict[str, Any] = {
     "load_u1": operator.getitem,
+    "store_i8_little": lambda out, at, value: struct.pack_into("<q", out, at, value),
     "load_i1": _make_load("b"),
     **{
         f"load_{sign}{size}_{order}": _make_load(

@@ -91,8 +91,8 @@ from binlogtool.formats.binlog_events.rows.annotated_rows import (
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.status_variables import (
     StatementText,
-    StatusVars,
     decode_status_variables,
+    make_status_field,
     recode_statement_text,
 )
 from binlogtool.formats.binlog_events.values.decode import make_decimal_reader
@@ -223,7 +223,7 @@ _QUERY_HEAD = (
     "status_len" / HiddenField(Int16ul),
 )
 _QUERY_VARIABLES_AND_DB = (
-    "status_vars" / NestedSchema(Bytes(this.status_len), StatusVars()),
+    "status_vars" / make_status_field(this.status_len),
     "db" / TextField(Bytes(this.db_len)),
     "db_nul" / HiddenField(Int8ul),
 )

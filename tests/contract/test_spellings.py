@@ -25,7 +25,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
         "binlog_events/changes/typed_cells", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
         "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
-        "binlog_events/status_variables", "binlog_events/values/decode", "binlog_events/wire_format",
+        "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
         "manticore/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
@@ -91,7 +91,6 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "tarantool/validate/row_rules": "read_sortable_integer",
     },
     LISTED: {
-        "binlog_events/status_variables": "find_client_collation put_collations put_number_member put_variable",
         "manticore/field_types": "read_body",
         "manticore/json_lines": "get_value_width put_documents put_list put_value",
     },

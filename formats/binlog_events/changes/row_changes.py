@@ -61,6 +61,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
+    BLOBS,
     MAX_CHARACTER_BYTES,
     ColumnType,
     LogicalType,
@@ -85,27 +86,11 @@ _TYPE_NAMES: Mapping[int, str] = {
     _C.INT24: "mediumint",
     _C.LONG: "int",
     _C.LONGLONG: "bigint",
-    _C.FLOAT: "float",
-    _C.DOUBLE: "double",
     _C.NEWDECIMAL: "decimal",
-    _C.DECIMAL: "decimal",
-    _C.BIT: "bit",
-    _C.ENUM: "enum",
-    _C.SET: "set",
-    _C.YEAR: "year",
-    _C.DATE: "date",
     _C.NEWDATE: "date",
-    _C.TIME: "time",
-    _C.TIME2: "time",
-    _C.DATETIME: "datetime",
-    _C.DATETIME2: "datetime",
-    _C.TIMESTAMP: "timestamp",
-    _C.TIMESTAMP2: "timestamp",
-    _C.JSON: "json",
     _C.TYPED_ARRAY: "json",
-    _C.GEOMETRY: "geometry",
-    _C.VECTOR: "vector",
 }
+"""Names of types in SQL; of all others, the name of the code without a 2 at its end."""
 _SIZE_PREFIXES = {1: "tiny", 2: "", 3: "medium", 4: "long"}
 """Size of a value's length in bytes -> prefix of TEXT or BLOB."""
 _BLOB_LENGTH_BYTES: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
@@ -162,12 +147,11 @@ def _character_length(column: TableMapColumn) -> int:
 def _sql_type_name(column: TableMapColumn) -> str:
     if column.logical is not None and column.logical is not LogicalType.JSON:
         return str(column.logical.value)
-    type_name = _TYPE_NAMES.get(column.type)
-    if type_name is not None:
-        return type_name
     is_binary = column.charset == "binary"
     if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
         return ("" if column.type == _C.STRING else "var") + ("binary" if is_binary else "char")
+    if column.type not in BLOBS and column.type != _C.BLOB_COMPRESSED:
+        return _TYPE_NAMES.get(column.type) or column.type_name.lower().removesuffix("2")
     size = _BLOB_LENGTH_BYTES.get(column.type, column.metadata if column.type == _C.BLOB else 2)
     return _SIZE_PREFIXES.get(size, "") + ("blob" if is_binary else "text")
 

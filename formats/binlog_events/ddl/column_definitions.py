@@ -74,7 +74,7 @@ _BYTE_TYPES = {
     **_map_names(_BLOB_CODES, "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
 }
 _OTHER_TYPES = {
-    **_map_names(_STRING_CODES, *LogicalType.__members__),
+    **{name: _STRING_CODES | {code for code in ColumnType if code.name == name} for name in LogicalType.__members__},
     **_map_names(frozenset({_C.BIT}), "BIT"),
     **_map_names(frozenset({_C.YEAR}), "YEAR"),
     **_map_names(frozenset({_C.DATE, _C.NEWDATE}), "DATE"),
@@ -85,7 +85,6 @@ _OTHER_TYPES = {
     **_map_names(_BLOB_CODES | {_C.JSON}, "JSON"),
     **_map_names(frozenset({_C.ENUM}), "ENUM"),
     **_map_names(frozenset({_C.SET}), "SET"),
-    **_map_names(_STRING_CODES | {_C.VECTOR}, "VECTOR"),
 }
 _TYPE_CODES: Mapping[str, frozenset[ColumnType]] = {**_NUMBER_TYPES, **_CHARACTER_TYPES, **_BYTE_TYPES, **_OTHER_TYPES}
 _LOGICAL_TYPES = {kind.name: kind for kind in LogicalType}

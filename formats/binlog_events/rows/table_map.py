@@ -31,12 +31,12 @@ from binlogtool.format_api.json_kernels import build_text_table
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import qualify_name
 from binlogtool.formats.binlog_events.values.column_types import (
-    BLOBS,
     CHARACTER,
     CHARACTER_MARIADB,
     ENUM_AND_SET,
     NUMERIC,
     OLD_TEMPORAL,
+    WITH_LENGTH_SIZE,
     ColumnHint,
     ColumnKind,
     ColumnType,
@@ -141,7 +141,7 @@ def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
 _METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
     _C.FLOAT: (1, "the size of FLOAT"),
     _C.DOUBLE: (1, "the size of DOUBLE"),
-    **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), (1, "the bytes of a length")),
+    **dict.fromkeys(WITH_LENGTH_SIZE, (1, "the bytes of a length")),
     **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), (1, "the digits of a fraction")),
     **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), (2, "the longest value")),
     _C.BIT: (2, "the bits"),
@@ -843,7 +843,7 @@ _check_length_bytes = partial(_check_range, 1, 4, "the bytes of a length")
 _check_fraction_digits = partial(_check_range, 0, 6, "the digits of a fraction")
 _STRING_TYPES = frozenset(map(int, (_C.STRING, _C.ENUM, _C.SET)))
 _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
-    **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), _check_length_bytes),
+    **dict.fromkeys(WITH_LENGTH_SIZE, _check_length_bytes),
     **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), _check_fraction_digits),
     _C.BIT: _bit_count,
     _C.NEWDECIMAL: _decimal_metadata,

@@ -86,7 +86,7 @@ from binlogtool.formats.binlog_events.sql.session import (
     find_refusal,
     row_check_variables,
 )
-from binlogtool.formats.binlog_events.status_variables import decode_status_variables, iter_status_variables
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables, find_microseconds
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     MAX_CACHED,
     CompiledTracker,
@@ -94,6 +94,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
+    HEX_KINDS,
     UNSUPPORTED_KIND,
     ColumnKind,
     ColumnType,
@@ -309,8 +310,7 @@ class SessionTransitions:
         try:
             parts = parse_query(body)
             status = decode_status_variables(parts.status_vars)
-            status_variables = iter_status_variables(parts.status_vars, 0, len(parts.status_vars))
-            offsets = [one.start + 1 for one in status_variables if one.code in _MICROSECONDS]
+            offsets = [at for at in find_microseconds(parts.status_vars) if at is not None]
         except (MalformedError, DecompressionError):
             return False
         is_supported = "charset" in status and len(offsets) < 2
@@ -407,8 +407,6 @@ class SessionTransitions:
 
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
-_MICROSECONDS = (13, 128)
-"""Codes of the microseconds status variables of MySQL and MariaDB."""
 
 _ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
@@ -527,7 +525,7 @@ def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind,
     if kind.kind == ValueKind.BYTES:
         width = column.metadata if column.type == ColumnType.STRING else 0
         return (kind._replace(parameter=width) if width <= _MAX_PAD else unsupported), b"", flags
-    if kind.kind in (ValueKind.GEOMETRY, ValueKind.VECTOR):
+    if kind.kind in HEX_KINDS:
         unsupported = kind if kind.kind == ValueKind.GEOMETRY else kind._replace(kind=ValueKind.BYTES, parameter=0)
         return unsupported, b"", flags | NO_CONDITION
     if kind.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):

@@ -24,7 +24,7 @@ from binlogtool.format_api.json_kernels import (
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel, put_hex_digits
 from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
-from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.column_types import HEX_KINDS, ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (
     DecodeBudget,
     JsonChange,
@@ -91,10 +91,8 @@ def format_literal(cell: ColumnReader, column: TableMapColumn, raw: bytes, budge
         return format_double(struct.unpack("<d", raw)[0])
     if kind in (ValueKind.ENUM, ValueKind.SET):
         return _format_enum_or_set(kind, column, int.from_bytes(raw, "little"))
-    if kind == ValueKind.GEOMETRY:
-        return format_hex(raw) if len(raw) > 4 else None
-    if kind == ValueKind.VECTOR:
-        return format_hex(raw)
+    if kind in HEX_KINDS:
+        return format_hex(raw) if len(raw) > 4 or kind != ValueKind.GEOMETRY else None
     if kind == ValueKind.JSON:
         return format_json(raw, budget)
     if kind in (ValueKind.TEXT, ValueKind.UTF8) and column.charset not in UTF8MB4_SAFE_CHARSETS:
@@ -176,7 +174,7 @@ def format_condition(
     if raw is None:
         return left + b" IS NULL"
     kind = cell.kind.kind
-    if kind in (ValueKind.JSON, ValueKind.GEOMETRY, ValueKind.VECTOR, ValueKind.COMPRESSED):
+    if kind in HEX_KINDS or kind in (ValueKind.JSON, ValueKind.COMPRESSED):
         return None
     if kind in (ValueKind.ENUM, ValueKind.SET):
         return left + b" <=> %d" % int.from_bytes(raw, "little")

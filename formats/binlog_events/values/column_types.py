@@ -289,6 +289,8 @@ _C = ColumnType
 NUMERIC = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.LONG, _C.LONGLONG, _C.FLOAT, _C.DOUBLE, _C.NEWDECIMAL, _C.YEAR})
 """Columns that have a bit in SIGNEDNESS."""
 BLOBS = frozenset({_C.TINY_BLOB, _C.MEDIUM_BLOB, _C.LONG_BLOB, _C.BLOB})
+WITH_LENGTH_SIZE = BLOBS | {_C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED}
+"""Columns whose metadata is the size of the length of their values."""
 CHARACTER = BLOBS | {
     _C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VECTOR, _C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED
 }  # fmt: skip
@@ -412,6 +414,10 @@ class ValueKind(enum.IntEnum):
     UUID = 40
     INET4 = 41
     INET6 = 42
+
+
+HEX_KINDS = frozenset({ValueKind.GEOMETRY, ValueKind.VECTOR})
+"""Kinds whose literal in SQL is their bytes; SQL does not compare them."""
 
 
 class ColumnKind(NamedTuple):
