@@ -31,6 +31,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     read_event_size,
 )
+from binlogtool.formats.innodb.prepared import PreparedTransactions, read_prepared_transactions
+from binlogtool.formats.innodb.recovered_pages import UnknownPageError
 from binlogtool.formats.mysql_binlog.companion_files import (
     MAX_INDEX_BYTES,
     ServerList,
@@ -58,6 +60,9 @@ _MYSQL_EVENTS = frozenset(one for one in EventType if one < EventType.ANNOTATE_R
 _OLD_HEADER_SIZE = 13
 """Size of an event header of version 1."""
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
+_ROCKSDB_FOLDER = b"#rocksdb"
+_MAX_LISTED = 20
+"""Maximum number of XIDs in a message."""
 _STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
 _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
 _MAX_STATE_LINE = 43
@@ -603,7 +608,7 @@ def _create_index_step(server: _ServerDirectory) -> tuple[ManualStep, ...]:
 def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: str) -> StartPrediction:
     """Return the prediction for a start after a crash whose recovery does not read the newest file.
 
-    MariaDB stops if an engine holds prepared transactions, MySQL rolls them back (both observed).
+    MariaDB stops if an engine holds prepared transactions of its own, MySQL rolls them back (both observed).
     """
     name = get_base_name(newest.file.name)
     if server.is_mysql is not False:
@@ -611,10 +616,37 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
         loss = make_finding("silent-loss", None, 0, message, situation="start")
         findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
         return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
-    message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
-    unchecked = (f"{message}whether one does cannot be determined from this log",)
+    steps = _create_index_step(server)
     findings = tuple(_find_missing_line_feed(server))
-    return StartPrediction(None, None, findings, unchecked, _create_index_step(server), skips_newest=True)
+    try:
+        prepared = _read_prepared_transactions(server)
+    except UnknownPageError as error:
+        message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
+        unchecked = (f"{message}whether one does cannot be determined: {error}",)
+        return StartPrediction(None, None, findings, unchecked, steps, skips_newest=True)
+    if prepared.own:
+        numbers = ", ".join(map(str, prepared.own[:_MAX_LISTED]))
+        message = f"{reason}, and InnoDB holds prepared transactions (XID {numbers}): MariaDB stops (Found "
+        message += f"{len(prepared.own)} prepared transactions!)"
+        return _refuse(newest.file.name, None, message, *(steps or _manual_recovery_steps(server)))
+    message = f"{reason}: MariaDB starts, as InnoDB holds no prepared transactions of its own; it neither sends nor "
+    mismatch = make_finding("meta-mismatch", None, 0, f"{message}purges {name}", situation="start")
+    return StartPrediction(True, None, ((newest.file.name, mismatch), *findings), remedy=steps, skips_newest=True)
+
+
+def _read_prepared_transactions(server: _ServerDirectory) -> PreparedTransactions:
+    """Return the transactions that InnoDB holds as prepared.
+
+    Raises:
+        UnknownPageError: they cannot be determined, or another engine may hold some.
+    """
+    read_sibling = server.situation.read_sibling
+    if read_sibling is None or os.path.exists(server.resolve_path(_ROCKSDB_FOLDER)):
+        raise UnknownPageError("not all engines can be read")
+    try:
+        return read_prepared_transactions(read_sibling, os.path.getsize(server.resolve_path(b"ib_logfile0")))
+    except OSError as error:
+        raise UnknownPageError(f"the redo log (ib_logfile0) cannot be read: {error.strerror}") from None
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:
