@@ -118,7 +118,8 @@ class CommitMarks(msgspec.Struct):
 
     def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
         """Follow a QUERY; the server compares its text exactly."""
-        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
+        text, status = as_text(body.get("sql")), body.get("status_vars") or {}
+        sql = text.partition("\0")[0]
         if sql == "BEGIN" or sql.startswith("XA START"):
             yield from self._check_outside("BEGIN or XA START")
             self.in_transaction = True
@@ -132,7 +133,7 @@ class CommitMarks(msgspec.Struct):
             finish = parse_xa_finish(sql.encode("utf-8", "replace"))
             fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
             yield from () if fault is None else (fault,)
-        elif not sql and self.unreadable_offset is None:
+        elif not text and self.unreadable_offset is None:
             self.unreadable_offset = offset
 
     def _check_outside(self, event: str) -> Iterator[str]:
@@ -448,6 +449,8 @@ def read_for_recovery(
     if first is None:
         return RecoveryExtent(log.file.size, None, checkpoints)
     description = _get_description(log)
+    if description is None and read_range is not None:
+        description = _read_damaged_description(read_range)
     if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
         return RecoveryExtent(first, first, checkpoints, first)
     if not log.damages or log.damages[0].offset > first:
@@ -475,6 +478,34 @@ def _get_description(log: ReplayedLog) -> FormatDescription | None:
     context = None if log.file.layout is None else log.file.layout.context
     description = getattr(context, "description", None)
     return description if isinstance(description, FormatDescription) and description.size else None
+
+
+def _read_damaged_description(read_range: RangeReader) -> FormatDescription | None:
+    """Return the FORMAT_DESCRIPTION of a log whatever version it has, as the servers do; None if it is unreadable."""
+    header = read_range(len(MAGIC), HEADER_SIZE)
+    event = bytearray(read_range(len(MAGIC), read_event_size(header)) if len(header) == HEADER_SIZE else b"")
+    event[HEADER_SIZE : HEADER_SIZE + 2] = b"\x04\0"
+    try:
+        return parse_description(bytes(event))
+    except MalformedError:
+        return None
+
+
+def find_recovery_fault(log: ReplayedLog, read_range: RangeReader) -> tuple[int, str] | None:
+    """Return (offset, message) of the event at which MySQL's recovery stops, in a log that no validator can read.
+
+    None if there is no such event, or if the server may end its reading before.
+    """
+    marks = CommitMarks()
+
+    def visit(event: RecoveryEvent, description: FormatDescription) -> None:
+        body = _try_decode(event, description) if event.code in _MARK_TYPES else None
+        if body is not None:
+            name = EventType(event.code).name.removesuffix("_COMPRESSED")
+            marks.add_mark(CommitMark(event.offset, name, body))
+
+    read_for_recovery(log, read_range, visit)
+    return marks.first_fault
 
 
 class _RecoveryWalk:
@@ -533,6 +564,8 @@ class _RecoveryWalk:
             return _ReaderReaction.END
         if not _is_known_type(event[TYPE_AT], self._description):
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
+        if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+            return _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -544,6 +577,10 @@ class _RecoveryWalk:
         if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
+        if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
+            return _ReaderReaction.READ  # its set is decoded later
+        if code == _T.QUERY and not self._description.is_mariadb and _exceeds_status_variables(body):
+            return _ReaderReaction.END
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
             return _ReaderReaction.READ if is_complete else _ReaderReaction.END
@@ -552,6 +589,11 @@ class _RecoveryWalk:
         except (MalformedError, DecompressionError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
+
+
+def _exceeds_status_variables(body: bytes) -> bool:
+    """Return whether the status variables of a QUERY are longer than the event: MySQL does not decode it."""
+    return len(body) < _QUERY_FIXED_SIZE or int.from_bytes(body[11:13], "little") > len(body) - _QUERY_FIXED_SIZE
 
 
 def _is_known_type(code: int, description: FormatDescription) -> bool:
@@ -581,6 +623,8 @@ def _decode_as_server(code: int, body: bytes, description: FormatDescription) ->
             raise
 
 
+_QUERY_FIXED_SIZE = 13
+"""Size of the fixed part of a QUERY, which ends with the length of the status variables, in bytes."""
 _TICKET_SIZE = 8
 """Size of commit_group_ticket in bytes."""
 
@@ -607,6 +651,8 @@ _PREFIX_TYPES = _GTID_TYPES | _SESSION_TYPES
 """Events after which MySQL does not truncate, because they belong to the next one."""
 _GROUP_TYPES = _PREFIX_TYPES | {EventType.TABLE_MAP, EventType.ANNOTATE_ROWS}
 """Events after which MariaDB expects more of a statement (`Log_event::is_part_of_group`)."""
+_GNO_AT, _GNO_END = 17, (1 << 63) - 1
+"""Offset of the number in the body of MySQL's GTID_LOG event, and the first number that MySQL does not decode."""
 _MARIADB_FLAGS_AT, _STANDALONE = 12, 1
 """Offset of the flags in the body of MariaDB's GTID event, and the flag of a statement without a transaction."""
 
@@ -654,6 +700,11 @@ class CrashRecovery:
         self._is_fed = self._is_fed or is_newest
         for i, type_name in enumerate(records.envelope.type):
             if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
+                return
+            gtid = records.envelope.txn[i] if is_newest and type_name in _GTID_EVENTS else None
+            if isinstance(gtid, str) and not self._is_mariadb and not _has_possible_number(gtid):
+                self._damaged_from = offsets[i]  # MySQL does not decode the event
+                self._valid_end = min(self._valid_end, offsets[i])
                 return
             is_mark = type_name in _COMMIT_MARK_EVENTS
             if is_newest and is_mark and not self._is_mariadb:
@@ -887,6 +938,18 @@ class CrashRecovery:
             "silent-loss", loss_start, size, message, severity=severity, situation="crash-recovery", lost_bytes=size
         )
         yield self.newest.name, result
+
+
+def _has_possible_gtid(event: bytes) -> bool:
+    """Return whether the number in a GTID_LOG event is one that MySQL decodes."""
+    at = HEADER_SIZE + _GNO_AT
+    return 0 < int.from_bytes(event[at : at + 8], "little", signed=True) < _GNO_END
+
+
+def _has_possible_number(gtid: str) -> bool:
+    """Return whether MySQL decodes a GTID: its number is positive and less than `GNO_END`."""
+    number = gtid.rpartition(":")[2]
+    return number.isdecimal() and 0 < int(number) < _GNO_END
 
 
 def _try_decode(event: RecoveryEvent, description: FormatDescription) -> dict[str, Any] | None:

@@ -45,6 +45,7 @@ from binlogtool.formats.mysql_binlog.companion_files import (
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     RecoveryExtent,
     ReplayedLog,
+    find_recovery_fault,
     get_base_name,
     read_for_recovery,
 )
@@ -275,14 +276,15 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     if server.is_mysql is None:
         return StartPrediction(None, None, (), ("not checked: no log here shows which server wrote it",))
     if server.is_mysql:
-        return _find_gtid_refusal(server)
+        fault = _find_sequence_refusal(server, opened_log) if in_use and opened_log is not None else None
+        return fault or _find_gtid_refusal(server)
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
     if not in_use:
         state = _predict_state_start(server)
         return None if state is None or state.starts else state
-    if opened_log is None or opened_log.facts is None:
+    if opened_log is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
     return _predict_recovery_start(server, opened_log)
@@ -356,6 +358,14 @@ def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
     return None
 
 
+def _find_sequence_refusal(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
+    """Return the prediction if MySQL's recovery stops in a log whose FORMAT_DESCRIPTION no validator accepts."""
+    read_sibling = server.situation.read_sibling
+    read_range = None if read_sibling is None else read_sibling(get_base_name(newest.file.name))
+    fault = None if newest.facts is not None or read_range is None else find_recovery_fault(newest, read_range)
+    return None if fault is None else _refuse(newest.file.name, *fault)
+
+
 def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
     """Return the prediction if MySQL cannot decode PREVIOUS_GTIDS of its first or last log.
 
@@ -371,27 +381,67 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if offset is not None:
             message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
-        errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        header = server.read_bytes(name, at, HEADER_SIZE) or b""
-        if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
-            continue
-        if not any(one.offset == at for one in errors):
-            continue
-        size = read_event_size(header)
-        rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
-        if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
-            continue
-        if not _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
-            message = (
-                f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in "
-                f"{_format_name(_base_name(name))}, and stops"
-            )
-            remedy = (
-                _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
-                _unlist_step(server, name),
-            )
-            return _refuse(_member_name(server, name), at, message, *remedy)
+        refusal = _find_gtid_set_refusal(server, name, at)
+        if refusal is None and name == server.listed.names[-1]:
+            refusal = _find_later_gtid_set_refusal(server, name, log, at)
+        if refusal is not None:
+            return refusal
     return None
+
+
+def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> StartPrediction | None:
+    """Return the prediction if the event at an offset is a PREVIOUS_GTIDS that MySQL cannot decode."""
+    header = server.read_bytes(name, at, HEADER_SIZE) or b""
+    if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
+        return None
+    size = read_event_size(header)
+    rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
+    if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
+        return None
+    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
+        return None
+    message = (
+        f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in {_format_name(_base_name(name))}, and stops"
+    )
+    remedy = (
+        _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
+        _unlist_step(server, name),
+    )
+    return _refuse(_member_name(server, name), at, message, *remedy)
+
+
+def _find_later_gtid_set_refusal(
+    server: _ServerDirectory, name: bytes, newest: ReplayedLog, first: int
+) -> StartPrediction | None:
+    """Return the prediction if a later PREVIOUS_GTIDS of the newest log cannot be decoded: MySQL reads all of it.
+
+    After a crash recovery has cut off an incomplete transaction.
+    """
+    errors = {one.offset for one in newest.file.findings if one.severity is Severity.ERROR}
+    for at in sorted(one for one in errors if one is not None and one > first):
+        header = server.read_bytes(name, at, HEADER_SIZE) or b""
+        if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
+            continue
+        extent = server.read_newest(newest)
+        end = extent.end if extent.uncertain_from is None else min(extent.end, extent.uncertain_from + 1)
+        if at < end and not (newest.in_use and _is_in_last_transaction(server, name, at, extent.end)):
+            return _find_gtid_set_refusal(server, name, at)
+    return None
+
+
+def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end: int) -> bool:
+    """Return whether an offset of a log is inside its last transaction, which has no commit before `end`."""
+    event_at, started_at = len(MAGIC), None
+    while event_at < end:
+        header = server.read_bytes(name, event_at, HEADER_SIZE) or b""
+        if len(header) < HEADER_SIZE or read_event_size(header) < HEADER_SIZE:
+            break
+        if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG, EventType.ANONYMOUS_GTID):
+            started_at = event_at
+        elif header[TYPE_AT] == EventType.XID:
+            started_at = None
+        event_at += read_event_size(header)
+    return started_at is not None and started_at < at
 
 
 def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
@@ -655,6 +705,9 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
     last = server.listed.names[-1]
     opened_log = server.find_log(last)
     is_closed = opened_log is None or not opened_log.in_use
+    if server.is_mysql and server.listed.ends_blank and newest is not None and newest.in_use:
+        reason = f"after the names in {server.index} there is a blank line, which MySQL takes for the newest log"
+        return _predict_unrecovered(server, newest, f"{reason}: {get_base_name(newest.file.name)} is not read")
     if newest is not None and newest.in_use and is_closed and opened_log is not newest:
         reason = f"the last line that the server reads in {server.index} names {_format_name(last)}"
         return _predict_unrecovered(
