@@ -83,7 +83,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
 
     `starts`: None if it cannot be determined. `blocker`: the fault at which the server stops. `unchecked`: why the
     prediction is uncertain. `remedy`: manual steps that make the server start where no repair plan does.
-    `skips_newest`: it does not read the newest log, which was not closed.
+    `skips_newest`: it does not read the newest log, which was not closed. `counts_newest`: it counts its GTIDs.
     """
 
     starts: bool | None
@@ -92,6 +92,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
     unchecked: tuple[str, ...] = ()
     remedy: tuple[ManualStep, ...] = ()
     skips_newest: bool = False
+    counts_newest: bool = True
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -367,7 +368,7 @@ def _find_sequence_refusal(server: _ServerDirectory, newest: ReplayedLog) -> Sta
 
 
 def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
-    """Return the prediction if MySQL cannot decode PREVIOUS_GTIDS of its first or last log.
+    """Return the prediction if MySQL cannot decode the first PREVIOUS_GTIDS of its first log, or any of its last one.
 
     MySQL reads the event without verifying its checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
     """
@@ -381,11 +382,12 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if offset is not None:
             message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
-        refusal = _find_gtid_set_refusal(server, name, at)
-        if refusal is None and name == server.listed.names[-1]:
-            refusal = _find_later_gtid_set_refusal(server, name, log, at)
-        if refusal is not None:
-            return refusal
+        errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
+        offsets = sorted(one for one in errors if one is not None and one >= at)
+        for place in offsets if name == server.listed.names[-1] else {at} & errors:
+            refusal = _find_gtid_set_refusal(server, name, place)
+            if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
+                return refusal
     return None
 
 
@@ -410,23 +412,11 @@ def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> St
     return _refuse(_member_name(server, name), at, message, *remedy)
 
 
-def _find_later_gtid_set_refusal(
-    server: _ServerDirectory, name: bytes, newest: ReplayedLog, first: int
-) -> StartPrediction | None:
-    """Return the prediction if a later PREVIOUS_GTIDS of the newest log cannot be decoded: MySQL reads all of it.
-
-    After a crash recovery has cut off an incomplete transaction.
-    """
-    errors = {one.offset for one in newest.file.findings if one.severity is Severity.ERROR}
-    for at in sorted(one for one in errors if one is not None and one > first):
-        header = server.read_bytes(name, at, HEADER_SIZE) or b""
-        if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
-            continue
-        extent = server.read_newest(newest)
-        end = extent.end if extent.uncertain_from is None else min(extent.end, extent.uncertain_from + 1)
-        if at < end and not (newest.in_use and _is_in_last_transaction(server, name, at, extent.end)):
-            return _find_gtid_set_refusal(server, name, at)
-    return None
+def _is_read_at_start(server: _ServerDirectory, name: bytes, newest: ReplayedLog, at: int) -> bool:
+    """Return whether MySQL reads an offset of the newest log: all of it, after a crash what recovery leaves."""
+    extent = server.read_newest(newest)
+    end = extent.end if extent.uncertain_from is None else min(extent.end, extent.uncertain_from + 1)
+    return at < end and not (newest.in_use and _is_in_last_transaction(server, name, at, extent.end))
 
 
 def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end: int) -> bool:
@@ -705,9 +695,6 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
     last = server.listed.names[-1]
     opened_log = server.find_log(last)
     is_closed = opened_log is None or not opened_log.in_use
-    if server.is_mysql and server.listed.ends_blank and newest is not None and newest.in_use:
-        reason = f"after the names in {server.index} there is a blank line, which MySQL takes for the newest log"
-        return _predict_unrecovered(server, newest, f"{reason}: {get_base_name(newest.file.name)} is not read")
     if newest is not None and newest.in_use and is_closed and opened_log is not newest:
         reason = f"the last line that the server reads in {server.index} names {_format_name(last)}"
         return _predict_unrecovered(
@@ -715,7 +702,19 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         )
     state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    return StartPrediction(True, None, (*_find_missing_line_feed(server), *findings))
+    uncounted = _find_uncounted_gtids(server, opened_log)
+    result = (*_find_missing_line_feed(server), *findings, *uncounted)
+    return StartPrediction(True, None, result, counts_newest=not uncounted)
+
+
+def _find_uncounted_gtids(server: _ServerDirectory, opened_log: ReplayedLog | None) -> tuple[tuple[str, Finding], ...]:
+    """Return the finding about a blank line after the names: MySQL counts no GTID of the newest log."""
+    if not (server.is_mysql and server.listed.ends_blank and opened_log is not None and opened_log.in_use):
+        return ()
+    name = opened_log.file.name
+    message = f"after the names in {server.index} there is a blank line: MySQL does not count the GTIDs in "
+    message += f"{get_base_name(name)}, and uses them again"
+    return ((name, make_finding("silent-loss", None, 0, message, situation="start")),)
 
 
 def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
