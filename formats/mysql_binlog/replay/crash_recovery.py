@@ -579,7 +579,7 @@ class _RecoveryWalk:
         body = self._get_body(event)
         if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
             return _ReaderReaction.READ  # its set is decoded later
-        if code == _T.QUERY and not self._description.is_mariadb and _exceeds_status_variables(body):
+        if code == _T.QUERY and not self._description.is_mariadb and _lacks_text(body):
             return _ReaderReaction.END
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
@@ -591,9 +591,10 @@ class _RecoveryWalk:
         return _ReaderReaction.READ
 
 
-def _exceeds_status_variables(body: bytes) -> bool:
-    """Return whether the status variables of a QUERY are longer than the event: MySQL does not decode it."""
-    return len(body) < _QUERY_FIXED_SIZE or int.from_bytes(body[11:13], "little") > len(body) - _QUERY_FIXED_SIZE
+def _lacks_text(body: bytes) -> bool:
+    """Return whether a QUERY has no byte of text, as its lengths say: MySQL does not decode it."""
+    size = _QUERY_FIXED_SIZE + int.from_bytes(body[11:13], "little") + body[8] + 1 if len(body) > 8 else 1
+    return size >= len(body)
 
 
 def _is_known_type(code: int, description: FormatDescription) -> bool:
@@ -683,6 +684,8 @@ class CrashRecovery:
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
         self._open_gtids: list[str] = []
+        self._pending_gtid: str | None = None
+        self._group_at = 0
         self._first_older_gtid: object = None
         self._is_standalone = False
         self._marks = CommitMarks()
@@ -702,15 +705,19 @@ class CrashRecovery:
             if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
                 return
             gtid = records.envelope.txn[i] if is_newest and type_name in _GTID_EVENTS else None
-            if isinstance(gtid, str) and not self._is_mariadb and not _has_possible_number(gtid):
-                self._damaged_from = offsets[i]  # MySQL does not decode the event
-                self._valid_end = min(self._valid_end, offsets[i])
+            if is_newest and not self._is_mariadb and _ends_reading(type_name, gtid, records.bodies[i]):
+                self._end_reading(offsets[i])
                 return
+            if isinstance(gtid, str):
+                self._count_pending()
+                self._group_at = offsets[i]
             is_mark = type_name in _COMMIT_MARK_EVENTS
             if is_newest and is_mark and not self._is_mariadb:
                 self._marks.add_mark(
                     CommitMark(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
                 )
+                if not self._marks.in_transaction:
+                    self._count_pending()
             if type_name == "XID" and not is_newest and self._first_older_gtid is None:
                 self._first_older_gtid = records.envelope.txn[i]
             if is_mark and (is_newest or offsets[i] < read_end):
@@ -718,12 +725,24 @@ class CrashRecovery:
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
                 self._note_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
-                self.executed = read_listed_gtids(records.bodies[i])
+                self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
+
+    def _end_reading(self, at: int) -> None:
+        """End the log before an event that MySQL does not decode, and the transaction that it is in."""
+        self._damaged_from = at
+        self._valid_end = min(self._valid_end, at if self._pending_gtid is None else self._group_at)
+        self._pending_gtid = None
+
+    def _count_pending(self) -> None:
+        """Count the GTID of the last transaction that was read."""
+        if self._pending_gtid is not None:
+            self.executed.add(self._pending_gtid)
+            self._pending_gtid = None
 
     def _note_gtid(self, gtid: str, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file."""
         if is_complete:
-            self.executed.add(gtid)
+            self._pending_gtid = gtid
         else:
             self._open_gtids.append(gtid)
 
@@ -731,6 +750,7 @@ class CrashRecovery:
         """Read the events from the first damage on, once, after all records."""
         if not self._is_read and self._read_sibling is not None and self.newest is not None:
             self._is_read = True
+            self._count_pending()
             read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._visit_event)
 
     def _visit_event(self, event: RecoveryEvent, description: FormatDescription) -> None:
@@ -892,6 +912,7 @@ class CrashRecovery:
             return None
         if not self._is_fed and self._damaged_from is None:
             return None  # no file is replayed
+        self._count_pending()
         if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
             return self.executed.text
         if not isinstance(self._first_older_gtid, str):
@@ -938,6 +959,13 @@ class CrashRecovery:
             "silent-loss", loss_start, size, message, severity=severity, situation="crash-recovery", lost_bytes=size
         )
         yield self.newest.name, result
+
+
+def _ends_reading(type_name: str, gtid: object, body: Any) -> bool:
+    """Return whether MySQL does not decode an intact event: an impossible GTID, or a QUERY without text."""
+    if isinstance(gtid, str):
+        return not _has_possible_number(gtid)
+    return type_name == "QUERY" and not as_text((body or {}).get("sql", " "))
 
 
 def _has_possible_gtid(event: bytes) -> bool:
