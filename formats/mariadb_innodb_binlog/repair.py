@@ -23,7 +23,13 @@ from binlogtool.format_api.format import (
     VerifiedFile,
 )
 from binlogtool.format_api.layout import CRC32C, RangeReader
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
+from binlogtool.formats.innodb.redo_log import (
+    RedoLog,
+    RedoSummary,
+    iter_page_writes,
+    summarize_redo_log,
+)
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     PageRelation,
@@ -31,12 +37,6 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     RecoveryOutcome,
     compare_page,
     make_recovery_file,
-)
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
-    RedoLog,
-    RedoSummary,
-    iter_page_writes,
-    summarize_redo_log,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,

@@ -44,6 +44,7 @@ from binlogtool.formats.binlog_events.replay.applier import (
     parse_executed,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+from binlogtool.formats.innodb.redo_log import RedoLog, iter_page_writes, summarize_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     GtidStateRecord,
     IbbPosition,
@@ -51,14 +52,13 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     UnreadableError,
     parse_state,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     RecoveryFile,
     RecoveryOutcome,
     make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes, summarize_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
     CRC_SIZE,

@@ -228,24 +228,26 @@ class ServerList(msgspec.Struct, frozen=True):
     """Names that a server reads, as they are written.
 
     `unfinished_line`: a last line without a line feed, to which the server appends a name; empty after a blank line, as
-    no line after it is read.
+    no line after it is read. `ends_blank`: a blank line ends the names.
     """
 
     names: tuple[bytes, ...]
     unfinished_line: bytes = b""
+    ends_blank: bool = False
 
 
 def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
     """Read an index as MySQL or MariaDB does: MySQL drops a carriage return at the end of a line."""
     *lines, unfinished = data.split(b"\n")
-    if b"" in lines:
+    ends_blank = b"" in lines
+    if ends_blank:
         lines, unfinished = lines[: lines.index(b"")], b""
     if is_mysql:
         lines = [line.removesuffix(b"\r") for line in lines]
     names = [line.partition(b"\0")[0] for line in lines]
     if b"" in names[1:]:
         names = names[: names.index(b"", 1)]
-    return ServerList(tuple(names), unfinished)
+    return ServerList(tuple(names), unfinished, ends_blank)
 
 
 def split_joined_names(line: bytes) -> list[bytes]:

@@ -35,9 +35,9 @@ def imported(path: Path) -> Iterator[tuple[str, ...]]:
             yield from ((*parts, alias.name) for alias in node.names)
 
 
-def test_every_built_in_format_is_a_package_and_the_library_of_events_is_none() -> None:
+def test_every_built_in_format_is_a_package_and_the_libraries_are_none() -> None:
     assert {name.replace("-", "_") for name in formats._BUILT_IN} == set(CONTAINERS)
-    assert LIBRARIES == ["binlog_events"]
+    assert LIBRARIES == ["binlog_events", "innodb"]
 
 
 @pytest.mark.parametrize("name", [*CONTAINERS, *LIBRARIES])

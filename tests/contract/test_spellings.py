@@ -27,14 +27,14 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
         "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
-        "manticore/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
+        "manticore/field_types", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (
         "binlog_events/decode", "binlog_events/wire_format", "drizzle/explain_damage", "eblob/explain_damage",
         "format_api/format",
         "manticore/explain_damage", "mariadb_innodb_binlog/records/salvage",
-        "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/redo/redo_log", "mysql_binlog/explain_damage",
+        "mariadb_innodb_binlog/redo_recovery", "innodb/redo_log", "mysql_binlog/explain_damage",
     ),
     HEAD: (
         "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/detect_layout", "eblob/detect_layout",
@@ -43,7 +43,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     WRITTEN: (
         "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",
         "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_log",
-        "manticore/format", "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/repair",
+        "manticore/format", "mariadb_innodb_binlog/redo_recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
         "binlog_events/changes/row_changes", "binlog_events/changes/row_tables", "binlog_events/decode",

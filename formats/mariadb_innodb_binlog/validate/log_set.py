@@ -13,7 +13,7 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, SetFinding, SetMember, is_header_correction
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import IbbLogFile, check_against_redo_log
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import IbbLogFile, check_against_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.schema import NO_FILE, IbbFileContext, file_name, file_number
 
 if TYPE_CHECKING:

@@ -118,7 +118,8 @@ class CommitMarks(msgspec.Struct):
 
     def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
         """Follow a QUERY; the server compares its text exactly."""
-        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
+        text, status = as_text(body.get("sql")), body.get("status_vars") or {}
+        sql = text.partition("\0")[0]
         if sql == "BEGIN" or sql.startswith("XA START"):
             yield from self._check_outside("BEGIN or XA START")
             self.in_transaction = True
@@ -132,7 +133,7 @@ class CommitMarks(msgspec.Struct):
             finish = parse_xa_finish(sql.encode("utf-8", "replace"))
             fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
             yield from () if fault is None else (fault,)
-        elif not sql and self.unreadable_offset is None:
+        elif not text and self.unreadable_offset is None:
             self.unreadable_offset = offset
 
     def _check_outside(self, event: str) -> Iterator[str]:
@@ -448,6 +449,8 @@ def read_for_recovery(
     if first is None:
         return RecoveryExtent(log.file.size, None, checkpoints)
     description = _get_description(log)
+    if description is None and read_range is not None:
+        description = _read_damaged_description(read_range)
     if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
         return RecoveryExtent(first, first, checkpoints, first)
     if not log.damages or log.damages[0].offset > first:
@@ -475,6 +478,34 @@ def _get_description(log: ReplayedLog) -> FormatDescription | None:
     context = None if log.file.layout is None else log.file.layout.context
     description = getattr(context, "description", None)
     return description if isinstance(description, FormatDescription) and description.size else None
+
+
+def _read_damaged_description(read_range: RangeReader) -> FormatDescription | None:
+    """Return the FORMAT_DESCRIPTION of a log whatever version it has, as the servers do; None if it is unreadable."""
+    header = read_range(len(MAGIC), HEADER_SIZE)
+    event = bytearray(read_range(len(MAGIC), read_event_size(header)) if len(header) == HEADER_SIZE else b"")
+    event[HEADER_SIZE : HEADER_SIZE + 2] = b"\x04\0"
+    try:
+        return parse_description(bytes(event))
+    except MalformedError:
+        return None
+
+
+def find_recovery_fault(log: ReplayedLog, read_range: RangeReader) -> tuple[int, str] | None:
+    """Return (offset, message) of the event at which MySQL's recovery stops, in a log that no validator can read.
+
+    None if there is no such event, or if the server may end its reading before.
+    """
+    marks = CommitMarks()
+
+    def visit(event: RecoveryEvent, description: FormatDescription) -> None:
+        body = _try_decode(event, description) if event.code in _MARK_TYPES else None
+        if body is not None:
+            name = EventType(event.code).name.removesuffix("_COMPRESSED")
+            marks.add_mark(CommitMark(event.offset, name, body))
+
+    read_for_recovery(log, read_range, visit)
+    return marks.first_fault
 
 
 class _RecoveryWalk:
@@ -533,6 +564,8 @@ class _RecoveryWalk:
             return _ReaderReaction.END
         if not _is_known_type(event[TYPE_AT], self._description):
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
+        if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+            return _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -544,6 +577,10 @@ class _RecoveryWalk:
         if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
+        if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
+            return _ReaderReaction.READ  # its set is decoded later
+        if code == _T.QUERY and not self._description.is_mariadb and _lacks_text(body):
+            return _ReaderReaction.END
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
             return _ReaderReaction.READ if is_complete else _ReaderReaction.END
@@ -552,6 +589,12 @@ class _RecoveryWalk:
         except (MalformedError, DecompressionError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
+
+
+def _lacks_text(body: bytes) -> bool:
+    """Return whether a QUERY has no byte of text, as its lengths say: MySQL does not decode it."""
+    size = _QUERY_FIXED_SIZE + int.from_bytes(body[11:13], "little") + body[8] + 1 if len(body) > 8 else 1
+    return size >= len(body)
 
 
 def _is_known_type(code: int, description: FormatDescription) -> bool:
@@ -581,6 +624,8 @@ def _decode_as_server(code: int, body: bytes, description: FormatDescription) ->
             raise
 
 
+_QUERY_FIXED_SIZE = 13
+"""Size of the fixed part of a QUERY, which ends with the length of the status variables, in bytes."""
 _TICKET_SIZE = 8
 """Size of commit_group_ticket in bytes."""
 
@@ -607,6 +652,8 @@ _PREFIX_TYPES = _GTID_TYPES | _SESSION_TYPES
 """Events after which MySQL does not truncate, because they belong to the next one."""
 _GROUP_TYPES = _PREFIX_TYPES | {EventType.TABLE_MAP, EventType.ANNOTATE_ROWS}
 """Events after which MariaDB expects more of a statement (`Log_event::is_part_of_group`)."""
+_GNO_AT, _GNO_END = 17, (1 << 63) - 1
+"""Offset of the number in the body of MySQL's GTID_LOG event, and the first number that MySQL does not decode."""
 _MARIADB_FLAGS_AT, _STANDALONE = 12, 1
 """Offset of the flags in the body of MariaDB's GTID event, and the flag of a statement without a transaction."""
 
@@ -637,6 +684,8 @@ class CrashRecovery:
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
         self._open_gtids: list[str] = []
+        self._pending_gtid: str | None = None
+        self._group_at = 0
         self._first_older_gtid: object = None
         self._is_standalone = False
         self._marks = CommitMarks()
@@ -655,11 +704,20 @@ class CrashRecovery:
         for i, type_name in enumerate(records.envelope.type):
             if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
                 return
+            gtid = records.envelope.txn[i] if is_newest and type_name in _GTID_EVENTS else None
+            if is_newest and not self._is_mariadb and _ends_reading(type_name, gtid, records.bodies[i]):
+                self._end_reading(offsets[i])
+                return
+            if isinstance(gtid, str):
+                self._count_pending()
+                self._group_at = offsets[i]
             is_mark = type_name in _COMMIT_MARK_EVENTS
             if is_newest and is_mark and not self._is_mariadb:
                 self._marks.add_mark(
                     CommitMark(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
                 )
+                if not self._marks.in_transaction:
+                    self._count_pending()
             if type_name == "XID" and not is_newest and self._first_older_gtid is None:
                 self._first_older_gtid = records.envelope.txn[i]
             if is_mark and (is_newest or offsets[i] < read_end):
@@ -667,12 +725,24 @@ class CrashRecovery:
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
                 self._note_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
-                self.executed = read_listed_gtids(records.bodies[i])
+                self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
+
+    def _end_reading(self, at: int) -> None:
+        """End the log before an event that MySQL does not decode, and the transaction that it is in."""
+        self._damaged_from = at
+        self._valid_end = min(self._valid_end, at if self._pending_gtid is None else self._group_at)
+        self._pending_gtid = None
+
+    def _count_pending(self) -> None:
+        """Count the GTID of the last transaction that was read."""
+        if self._pending_gtid is not None:
+            self.executed.add(self._pending_gtid)
+            self._pending_gtid = None
 
     def _note_gtid(self, gtid: str, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file."""
         if is_complete:
-            self.executed.add(gtid)
+            self._pending_gtid = gtid
         else:
             self._open_gtids.append(gtid)
 
@@ -680,6 +750,7 @@ class CrashRecovery:
         """Read the events from the first damage on, once, after all records."""
         if not self._is_read and self._read_sibling is not None and self.newest is not None:
             self._is_read = True
+            self._count_pending()
             read_for_recovery(self._logs[-1], self._read_sibling(self.newest.name), self._visit_event)
 
     def _visit_event(self, event: RecoveryEvent, description: FormatDescription) -> None:
@@ -841,6 +912,7 @@ class CrashRecovery:
             return None
         if not self._is_fed and self._damaged_from is None:
             return None  # no file is replayed
+        self._count_pending()
         if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
             return self.executed.text
         if not isinstance(self._first_older_gtid, str):
@@ -887,6 +959,25 @@ class CrashRecovery:
             "silent-loss", loss_start, size, message, severity=severity, situation="crash-recovery", lost_bytes=size
         )
         yield self.newest.name, result
+
+
+def _ends_reading(type_name: str, gtid: object, body: Any) -> bool:
+    """Return whether MySQL does not decode an intact event: an impossible GTID, or a QUERY without text."""
+    if isinstance(gtid, str):
+        return not _has_possible_number(gtid)
+    return type_name == "QUERY" and not as_text((body or {}).get("sql", " "))
+
+
+def _has_possible_gtid(event: bytes) -> bool:
+    """Return whether the number in a GTID_LOG event is one that MySQL decodes."""
+    at = HEADER_SIZE + _GNO_AT
+    return 0 < int.from_bytes(event[at : at + 8], "little", signed=True) < _GNO_END
+
+
+def _has_possible_number(gtid: str) -> bool:
+    """Return whether MySQL decodes a GTID: its number is positive and less than `GNO_END`."""
+    number = gtid.rpartition(":")[2]
+    return number.isdecimal() and 0 < int(number) < _GNO_END
 
 
 def _try_decode(event: RecoveryEvent, description: FormatDescription) -> dict[str, Any] | None:

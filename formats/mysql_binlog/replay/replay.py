@@ -261,6 +261,8 @@ class BinlogReplayer:
         """Return the details of the report."""
         pending = [one.text for one in self._applier.prepared_xids]
         recovery = {"needed": False} if self._skips_newest else self._recovery.details()
+        if self._startup is not None and not self._startup.counts_newest and "gtid" in recovery:
+            recovery |= {"gtid": None}
         details: dict[str, Any] = {"crash_recovery": recovery, "xa_prepared": pending}
         earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
         if self._startup is not None:

@@ -31,6 +31,8 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     read_event_size,
 )
+from binlogtool.formats.innodb.prepared import PreparedTransactions, read_prepared_transactions
+from binlogtool.formats.innodb.recovered_pages import UnknownPageError
 from binlogtool.formats.mysql_binlog.companion_files import (
     MAX_INDEX_BYTES,
     ServerList,
@@ -43,6 +45,7 @@ from binlogtool.formats.mysql_binlog.companion_files import (
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     RecoveryExtent,
     ReplayedLog,
+    find_recovery_fault,
     get_base_name,
     read_for_recovery,
 )
@@ -58,6 +61,9 @@ _MYSQL_EVENTS = frozenset(one for one in EventType if one < EventType.ANNOTATE_R
 _OLD_HEADER_SIZE = 13
 """Size of an event header of version 1."""
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
+_ROCKSDB_FOLDER = b"#rocksdb"
+_MAX_LISTED = 20
+"""Maximum number of XIDs in a message."""
 _STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
 _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
 _MAX_STATE_LINE = 43
@@ -77,7 +83,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
 
     `starts`: None if it cannot be determined. `blocker`: the fault at which the server stops. `unchecked`: why the
     prediction is uncertain. `remedy`: manual steps that make the server start where no repair plan does.
-    `skips_newest`: it does not read the newest log, which was not closed.
+    `skips_newest`: it does not read the newest log, which was not closed. `counts_newest`: it counts its GTIDs.
     """
 
     starts: bool | None
@@ -86,6 +92,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
     unchecked: tuple[str, ...] = ()
     remedy: tuple[ManualStep, ...] = ()
     skips_newest: bool = False
+    counts_newest: bool = True
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -270,14 +277,15 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     if server.is_mysql is None:
         return StartPrediction(None, None, (), ("not checked: no log here shows which server wrote it",))
     if server.is_mysql:
-        return _find_gtid_refusal(server)
+        fault = _find_sequence_refusal(server, opened_log) if in_use and opened_log is not None else None
+        return fault or _find_gtid_refusal(server)
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
     if not in_use:
         state = _predict_state_start(server)
         return None if state is None or state.starts else state
-    if opened_log is None or opened_log.facts is None:
+    if opened_log is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
     return _predict_recovery_start(server, opened_log)
@@ -351,8 +359,16 @@ def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
     return None
 
 
+def _find_sequence_refusal(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
+    """Return the prediction if MySQL's recovery stops in a log whose FORMAT_DESCRIPTION no validator accepts."""
+    read_sibling = server.situation.read_sibling
+    read_range = None if read_sibling is None else read_sibling(get_base_name(newest.file.name))
+    fault = None if newest.facts is not None or read_range is None else find_recovery_fault(newest, read_range)
+    return None if fault is None else _refuse(newest.file.name, *fault)
+
+
 def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
-    """Return the prediction if MySQL cannot decode PREVIOUS_GTIDS of its first or last log.
+    """Return the prediction if MySQL cannot decode the first PREVIOUS_GTIDS of its first log, or any of its last one.
 
     MySQL reads the event without verifying its checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
     """
@@ -366,27 +382,56 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if offset is not None:
             message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
-        errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        header = server.read_bytes(name, at, HEADER_SIZE) or b""
-        if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
-            continue
-        if not any(one.offset == at for one in errors):
-            continue
-        size = read_event_size(header)
-        rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
-        if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
-            continue
-        if not _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
-            message = (
-                f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in "
-                f"{_format_name(_base_name(name))}, and stops"
-            )
-            remedy = (
-                _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
-                _unlist_step(server, name),
-            )
-            return _refuse(_member_name(server, name), at, message, *remedy)
+        errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
+        offsets = sorted(one for one in errors if one is not None and one >= at)
+        for place in offsets if name == server.listed.names[-1] else {at} & errors:
+            refusal = _find_gtid_set_refusal(server, name, place)
+            if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
+                return refusal
     return None
+
+
+def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> StartPrediction | None:
+    """Return the prediction if the event at an offset is a PREVIOUS_GTIDS that MySQL cannot decode."""
+    header = server.read_bytes(name, at, HEADER_SIZE) or b""
+    if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
+        return None
+    size = read_event_size(header)
+    rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
+    if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
+        return None
+    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
+        return None
+    message = (
+        f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in {_format_name(_base_name(name))}, and stops"
+    )
+    remedy = (
+        _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
+        _unlist_step(server, name),
+    )
+    return _refuse(_member_name(server, name), at, message, *remedy)
+
+
+def _is_read_at_start(server: _ServerDirectory, name: bytes, newest: ReplayedLog, at: int) -> bool:
+    """Return whether MySQL reads an offset of the newest log: all of it, after a crash what recovery leaves."""
+    extent = server.read_newest(newest)
+    end = extent.end if extent.uncertain_from is None else min(extent.end, extent.uncertain_from + 1)
+    return at < end and not (newest.in_use and _is_in_last_transaction(server, name, at, extent.end))
+
+
+def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end: int) -> bool:
+    """Return whether an offset of a log is inside its last transaction, which has no commit before `end`."""
+    event_at, started_at = len(MAGIC), None
+    while event_at < end:
+        header = server.read_bytes(name, event_at, HEADER_SIZE) or b""
+        if len(header) < HEADER_SIZE or read_event_size(header) < HEADER_SIZE:
+            break
+        if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG, EventType.ANONYMOUS_GTID):
+            started_at = event_at
+        elif header[TYPE_AT] == EventType.XID:
+            started_at = None
+        event_at += read_event_size(header)
+    return started_at is not None and started_at < at
 
 
 def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
@@ -603,7 +648,7 @@ def _create_index_step(server: _ServerDirectory) -> tuple[ManualStep, ...]:
 def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: str) -> StartPrediction:
     """Return the prediction for a start after a crash whose recovery does not read the newest file.
 
-    MariaDB stops if an engine holds prepared transactions, MySQL rolls them back (both observed).
+    MariaDB stops if an engine holds prepared transactions of its own, MySQL rolls them back (both observed).
     """
     name = get_base_name(newest.file.name)
     if server.is_mysql is not False:
@@ -611,10 +656,37 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
         loss = make_finding("silent-loss", None, 0, message, situation="start")
         findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
         return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
-    message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
-    unchecked = (f"{message}whether one does cannot be determined from this log",)
+    steps = _create_index_step(server)
     findings = tuple(_find_missing_line_feed(server))
-    return StartPrediction(None, None, findings, unchecked, _create_index_step(server), skips_newest=True)
+    try:
+        prepared = _read_prepared_transactions(server)
+    except UnknownPageError as error:
+        message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
+        unchecked = (f"{message}whether one does cannot be determined: {error}",)
+        return StartPrediction(None, None, findings, unchecked, steps, skips_newest=True)
+    if prepared.own:
+        numbers = ", ".join(map(str, prepared.own[:_MAX_LISTED]))
+        message = f"{reason}, and InnoDB holds prepared transactions (XID {numbers}): MariaDB stops (Found "
+        message += f"{len(prepared.own)} prepared transactions!)"
+        return _refuse(newest.file.name, None, message, *(steps or _manual_recovery_steps(server)))
+    message = f"{reason}: MariaDB starts, as InnoDB holds no prepared transactions of its own; it neither sends nor "
+    mismatch = make_finding("meta-mismatch", None, 0, f"{message}purges {name}", situation="start")
+    return StartPrediction(True, None, ((newest.file.name, mismatch), *findings), remedy=steps, skips_newest=True)
+
+
+def _read_prepared_transactions(server: _ServerDirectory) -> PreparedTransactions:
+    """Return the transactions that InnoDB holds as prepared.
+
+    Raises:
+        UnknownPageError: they cannot be determined, or another engine may hold some.
+    """
+    read_sibling = server.situation.read_sibling
+    if read_sibling is None or os.path.exists(server.resolve_path(_ROCKSDB_FOLDER)):
+        raise UnknownPageError("not all engines can be read")
+    try:
+        return read_prepared_transactions(read_sibling, os.path.getsize(server.resolve_path(b"ib_logfile0")))
+    except OSError as error:
+        raise UnknownPageError(f"the redo log (ib_logfile0) cannot be read: {error.strerror}") from None
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:
@@ -630,7 +702,19 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         )
     state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    return StartPrediction(True, None, (*_find_missing_line_feed(server), *findings))
+    uncounted = _find_uncounted_gtids(server, opened_log)
+    result = (*_find_missing_line_feed(server), *findings, *uncounted)
+    return StartPrediction(True, None, result, counts_newest=not uncounted)
+
+
+def _find_uncounted_gtids(server: _ServerDirectory, opened_log: ReplayedLog | None) -> tuple[tuple[str, Finding], ...]:
+    """Return the finding about a blank line after the names: MySQL counts no GTID of the newest log."""
+    if not (server.is_mysql and server.listed.ends_blank and opened_log is not None and opened_log.in_use):
+        return ()
+    name = opened_log.file.name
+    message = f"after the names in {server.index} there is a blank line: MySQL does not count the GTIDs in "
+    message += f"{get_base_name(name)}, and uses them again"
+    return ((name, make_finding("silent-loss", None, 0, message, situation="start")),)
 
 
 def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:

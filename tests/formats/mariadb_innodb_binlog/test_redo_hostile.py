@@ -10,8 +10,7 @@ import crc32c
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import BinlogRecovery, make_recovery_file
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
+from binlogtool.formats.innodb.redo_log import (
     MAX_MTR_BYTES,
     RedoEndReason,
     RedoLog,
@@ -19,6 +18,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
     iter_page_writes,
     summarize_redo_log,
 )
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import BinlogRecovery, make_recovery_file
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 SIZE = make.START + 8192

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo import redo_log as redo_log_module
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import RedoRecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
+from binlogtool.formats.innodb import redo_log as redo_log_module
+from binlogtool.formats.innodb.redo_log import RedoLog, iter_page_writes, summarize_redo_log
+from binlogtool.formats.innodb.redo_records import RedoRecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     PageRelation,
     compare_page,
     make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes, summarize_redo_log
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
 
 CASES = 15

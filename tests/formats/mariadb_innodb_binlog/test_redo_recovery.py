@@ -5,7 +5,8 @@ from __future__ import annotations
 import crc32c
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
+from binlogtool.formats.innodb.redo_log import RedoLog, iter_page_writes
+from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     BinlogRecovery,
     PageRelation,
     RecoveredPage,
@@ -14,7 +15,6 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     compare_page,
     make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 E, O = make.EVEN, make.ODD  # noqa: E741

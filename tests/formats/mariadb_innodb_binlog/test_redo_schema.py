@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
+from binlogtool.formats.innodb.redo_log import CHECKPOINT, HEADER
+from binlogtool.formats.innodb.redo_records import (
     RedoRecordType,
     decode_redo_records,
     encode_varint,
     find_records_end,
     read_varint,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import CHECKPOINT, HEADER
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 BORDERS = (0, 1, 127, 128, 16511, 16512, 2113663, 2113664, 270549119, 270549120, 0xFFFFFFF0, 2**32 - 1)

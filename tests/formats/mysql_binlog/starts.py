@@ -8,6 +8,7 @@ all made from the recorded logs. `--record` keeps what the server did: with the 
 from __future__ import annotations
 
 import argparse
+import atexit
 import getpass
 import json
 import os
@@ -15,6 +16,7 @@ import random
 import shutil
 import struct
 import subprocess
+import tarfile
 import tempfile
 import time
 import uuid
@@ -22,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +43,10 @@ SERVERS = ("mariadb-10.11", "mariadb-11.8", "mysql-9")
 KINDS = ("closed", "crashed")
 PREPARED = "prepared"
 """Logs of a server whose engine holds the last transaction as prepared after a kill -9: the log decides on its row."""
+
+ENGINE_FILES = ("ibdata1", "undo001", "undo002", "undo003", "ib_logfile0")
+ENGINE_KINDS = ("crashed", PREPARED)
+"""Of these kinds of MariaDB's logs the engine's files are recorded in `engine.tar.xz`: it may hold transactions."""
 
 START_SECONDS = 60
 
@@ -525,7 +532,41 @@ def prepared_logs_of(name: str, number: int, folder: Path) -> str:
 
 def _copy_logs(name: str, kind: str, folder: Path) -> None:
     shutil.copytree(LOGS / name / kind, folder)
-    (folder / "ibdata1").write_bytes(bytes(100))
+    engine = _unpack_engines(name) / kind
+    if not engine.exists():
+        (folder / "ibdata1").write_bytes(bytes(100))
+    else:
+        for path in engine.iterdir():
+            _link(path, folder / path.name)
+
+
+def _link(path: Path, to: Path) -> None:
+    try:
+        to.hardlink_to(path)
+    except OSError:
+        shutil.copy(path, to)
+
+
+@cache
+def _unpack_engines(name: str) -> Path:
+    """Unpack the engine's files of a server, once in a process; they are never written."""
+    folder = Path(tempfile.mkdtemp(prefix="bt-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if (LOGS / name / "engine.tar.xz").exists():
+        with tarfile.open(LOGS / name / "engine.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+    return folder
+
+
+def _keep_engines(home: Home) -> None:
+    """Record the engine's files of the templates."""
+    with tarfile.open(LOGS / home.name / "engine.tar.xz", "w:xz", preset=9) as archive:
+        for kind in ENGINE_KINDS:
+            for path in sorted((home.folder / kind / "data").iterdir()):
+                if path.name in ENGINE_FILES:
+                    archive.add(
+                        path, f"{kind}/{path.name}", filter=lambda one: one.replace(uid=0, gid=0, uname="", gname="")
+                    )
 
 
 def main() -> None:
@@ -537,7 +578,14 @@ def main() -> None:
     parser.add_argument(f"--{PREPARED}", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--engines", action="store_true", help="record the engine's files of MariaDB's logs")
     given = parser.parse_args()
+    if given.engines:
+        with temporary_home(given.server) as home:
+            home.make()
+            home.make_prepared()
+            _keep_engines(home)
+        return
     if given.prepared:
         _run_prepared(given.server, range(given.prepared), record=given.record)
         return

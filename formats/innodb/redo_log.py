@@ -21,7 +21,7 @@ from construct import Bytes, Enum, Int32ub, Int64ub, Struct, Tell, this
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import CRC32C, locate_flip
 from binlogtool.format_api.schema_fields import ChecksumResult, CrcCheck
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
+from binlogtool.formats.innodb.redo_records import (
     BINLOG_SPACES,
     CHECKPOINT_OFFSETS,
     CHECKPOINT_RECORD_SIZE,

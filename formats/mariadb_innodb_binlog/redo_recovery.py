@@ -21,16 +21,16 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding
 from binlogtool.format_api.layout import CRC32C, Batch, ColumnTable, RangeReader
-from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitScanner, read_commit_head
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import BINLOG_SPACES, BINLOG_WRITE_END, RedoRecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
+from binlogtool.formats.innodb.redo_log import (
     PageWrite,
     RedoLog,
     RedoSummary,
     iter_page_writes,
     summarize_redo_log,
 )
+from binlogtool.formats.innodb.redo_records import BINLOG_SPACES, BINLOG_WRITE_END, RedoRecordType
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitScanner, read_commit_head
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CONTINUATION_FLAG,
     CRC_SIZE,

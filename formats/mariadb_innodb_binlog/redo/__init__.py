@@ -1,1 +1,0 @@
-"""Read the InnoDB redo log, and predict the recovery of binlog files from it."""
