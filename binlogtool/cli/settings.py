@@ -61,7 +61,7 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
     }
     for options in (table, *commands.values()):
-        for key in sorted(COMMAND_LINE_ONLY & options.keys()):
+        for key in COMMAND_LINE_ONLY & options.keys():
             raise UsageError(f"{name}: --{key.replace('_', '-')} can only be given on the command line")
     return {**table, **commands}
 

@@ -72,7 +72,7 @@ def _unpack_set(group: LogGroup, directory: str) -> UnpackedLog:
         else:
             damaged[name] = failure
     if group.format is not None and group.format.reading.reads_siblings:
-        for name in sorted({*group.names} - {*group.compressed}):
+        for name in {*group.names} - {*group.compressed}:
             _copy(group.member_path(name), os.path.join(directory, name))
     stored_paths = {target: group.member_path(name) for name, target in unpacked.items()}
     return UnpackedLog(replace(group, compressed={**group.compressed, **unpacked}), stored_paths, damaged)
