@@ -165,6 +165,8 @@ def test_a_cut_inside_of_a_header_that_is_there_is_refused(header: int, size: in
     text = "/x: the durable end is inside the file's header; truncation cannot repair it"
     assert found == ([text] if is_refused else [])
     assert collect_refusals(report(size=size), CUT, RepairPolicy()) == []
+    nothing = file("truncate", cut_bytes=15, pieces=(ResultPiece(0, 0),))
+    assert collect_refusals(report(size=size), nothing, RepairPolicy()) == []
 
 
 def test_a_log_without_a_durable_end_says_why() -> None:
