@@ -46,3 +46,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return FULL_CORPUS
     base = tmp_path_factory.getbasetemp()
     return unpacked((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def _tools_of_servers_leave_files_among_those_of_tests(request: pytest.FixtureRequest) -> None:
+    """mariadb-binlog writes the file of each LOAD DATA to TMPDIR, and leaves it there."""
+    if request.node.get_closest_marker("server") or request.node.get_closest_marker("nightly"):
+        folder: Path = request.getfixturevalue("tmp_path_factory").getbasetemp() / "tools"
+        folder.mkdir(exist_ok=True)
+        request.getfixturevalue("monkeypatch").setenv("TMPDIR", str(folder))

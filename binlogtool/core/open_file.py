@@ -412,8 +412,17 @@ def read_head(source: Source, size: int = HEAD_BYTES) -> bytes:
 
 def read_range(source: Source, offset: int, size: int) -> bytes:
     """Return the bytes `[offset, offset + size)` of a source that can be read at any offset, fewer at its end."""
-    view = memoryview(bytearray(size))
-    return bytes(view[: source.read_at(offset, view)])
+    found = bytearray()
+    while len(found) < size:  # in pieces: `size` may be a limit far above the size of the file
+        view = memoryview(bytearray(min(size - len(found), _PIECE_BYTES)))
+        count = source.read_at(offset + len(found), view)
+        found += view[:count]
+        if count < len(view):
+            break
+    return bytes(found)
+
+
+_PIECE_BYTES = 1 << 16
 
 
 def make_reopening_reader(path: str) -> Callable[[int, int], bytes]:

@@ -298,7 +298,7 @@ def _check_replaceable(output: Path, *, overwrite: bool, inputs: list[Path]) -> 
         if resolved == path.resolve() or resolved in path.resolve().parents:
             raise RefusedError(f"{output} holds the input {path}; it is not replaced")
     own_prefixes, tables = (*_OUTPUT_NAMES, *_PARTITION_PREFIXES), _read_table_directories(output)
-    present = [path.name for path in output.iterdir()] if output.is_dir() else []
+    present = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
     foreign = [name for name in present if not name.startswith(own_prefixes) and name not in tables]
     if foreign:
         raise RefusedError(f"{output} holds other files ({foreign[0]}); it is not replaced")

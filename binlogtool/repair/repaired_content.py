@@ -588,8 +588,9 @@ def _predict_log(
     if not results:
         return log.examination
     verified = dict(log.examination.standalone_by_name)
-    for path in results.keys() & predictions.keys():
-        verified[names[path]] = predictions[path].with_name(names[path])
+    for path in results:
+        if path in predictions:
+            verified[names[path]] = predictions[path].with_name(names[path])
     return verify_planned_log(log.log, results, options, verified)
 
 

@@ -52,6 +52,7 @@ def state_of(done: Result) -> tuple[list[str], list[str]]:
         ("binlog-000000.ibb", bytes(range(255, 127, -1)) * 40),
         ("data-0.0.binlog", b"\xa5\x00\xff" * 700),
     ],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_a_server_without_an_intact_log_fails_the_check_of_its_parent(
     tmp_path: Path, name: str, content: bytes

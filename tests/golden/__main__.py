@@ -14,6 +14,7 @@ import argparse
 import difflib
 import lzma
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,7 @@ def _show(call: Call, folders: dict[str, Path]) -> int:
 def _show_differences(commit: str, calls: list[Call], folders: dict[str, Path]) -> None:
     if not calls:
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a worktree is removed first
     with tempfile.TemporaryDirectory(prefix="golden-before-") as folder:
         before = Path(folder) / "checkout"
         made = subprocess.run(

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,15 @@ def prepare_process() -> None:
 def run_all(calls: Iterable[Call], folders: dict[str, Path], jobs: int) -> Iterator[tuple[str, Outcome]]:
     """Run the calls in `jobs` processes; yield each call's key and outcome in any order."""
     prepare_process()
-    context = get_context("fork")
-    with context.Pool(jobs, _open_scratch, (folders,)) as pool:
+    first = Scratch(folders)
+    try:
+        _warm(first)
+    finally:
+        first.remove()
+    with get_context("fork").Pool(jobs, _open_scratch, (folders,)) as pool:
         yield from pool.imap_unordered(_run_one, calls, chunksize=32)
+        pool.close()
+        pool.join()  # each worker removes its folder
 
 
 _scratch: list[Scratch] = []
@@ -163,11 +170,8 @@ _scratch: list[Scratch] = []
 
 
 def _open_scratch(folders: dict[str, Path]) -> None:
-    import atexit
-
     _scratch[:] = [Scratch(folders)]
-    atexit.register(_scratch[0].remove)
-    _warm(_scratch[0])
+    Finalize(None, _scratch[0].remove, exitpriority=0)
 
 
 def _warm(scratch: Scratch) -> None:

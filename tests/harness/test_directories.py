@@ -12,6 +12,7 @@ from binlogtool.core.json_text import encode_document
 from binlogtool.report.verify_and_plan_text import encode_verify_report
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness
+from tests.sampling import take_sample
 
 SMALL = "mysql-binlog/generated/mysql-9.7/relay/relay.000007"
 KEPT = 3328
@@ -34,7 +35,7 @@ def directory(corpus: Path, top: Path, count: int) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", take_sample(["json", "text"], 2))
 def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Path) -> None:
     few, many = 1000, 3000
     peaks = []
@@ -82,7 +83,7 @@ def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: P
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", ["truncate-to-durable", "diagnose", "replay-dry-run"])
+@pytest.mark.parametrize("words", take_sample(["replay-dry-run", "truncate-to-durable", "diagnose"], 3))
 def test_what_plans_and_replays_keep_of_a_file_is_bounded(words: str, corpus: Path, tmp_path: Path) -> None:
     """Plans kept 4.5 KB, and a replay took 6 ms of CPU more for the room of compiled code that few records need.
 

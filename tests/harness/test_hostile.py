@@ -195,7 +195,7 @@ def results(folder: Path, format: str, command: tuple[str, ...]) -> Iterator[tup
             alone.append((name, size, words))
     turns = LARGE_TOO if format == "mysql-binlog" else COMMANDS
     if command in turns:
-        alone = take_sample(alone, min(len(turns), 3), turns.index(command) % 3)
+        alone = take_sample(alone, len(turns), turns.index(command))
     together = [[words] for *_, words in alone] + [[words for *_, words in shared]]
     for (name, size, _), seen in zip([*alone, *shared], run_all(together), strict=True):
         yield name, size, seen

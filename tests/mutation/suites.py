@@ -11,7 +11,7 @@ _LIMITS = ("tests/recovery/test_unfinished.py", "tests/recovery/test_leftovers.p
 
 SUITES: dict[str, tuple[str, ...]] = {
     "repair.plan_truncate": ("tests/recovery/test_durable.py", *_PLANS, _IBB, *_LIMITS),
-    "repair.plan": ("tests/recovery/test_plan_values.py",),
+    "repair.plan": ("tests/recovery/test_plan_values.py", *_PLANS),
     "repair.atomic_file_changes": (*_CARRIED_OUT, *_DISKS),
     "core.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
 }

@@ -20,6 +20,7 @@ from binlogtool.export.record_tables import RowTotals, total_rows
 from binlogtool.limits import Limits
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import ROOT, invoke
+from tests.sampling import take_sample
 
 SKIP = Selection(on_damage="skip")
 LOGS = (
@@ -47,7 +48,7 @@ def facts_of(manifest: binlogtool.Manifest) -> dict[str, Any]:
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("name", take_sample(LOGS, 2))
 def test_rows_and_manifest_are_the_same_whoever_runs_the_tasks(
     name: str, samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.harness.mysql_writer import MARIADB, Made, binlog, query, rows, table_map, transaction
+from tests.sampling import take_sample
 
 SKIP = Selection(on_damage="skip")
 LOGS = (
@@ -87,7 +88,7 @@ def convert_both(paths: list[Path], folder: Path, many_tasks: Any, **options: An
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "kind"), KINDS)
+@pytest.mark.parametrize(("name", "kind"), take_sample(KINDS, 3))
 def test_many_tasks_write_the_rows_of_one(name: str, kind: str, corpus: Path, tmp_path: Path, many_tasks: Any) -> None:
     options = {} if kind == "rows" else {"envelope": {"envelope": kind}}
     convert_both([corpus / name], tmp_path, many_tasks, **options)
@@ -95,7 +96,7 @@ def test_many_tasks_write_the_rows_of_one(name: str, kind: str, corpus: Path, tm
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize(("name", "kind"), [pair for pair in KINDS if pair[1] in ("rows", "debezium")])
+@pytest.mark.parametrize(("name", "kind"), take_sample([pair for pair in KINDS if pair[1] in ("rows", "debezium")], 3))
 def test_processes_and_spark_write_the_rows_of_this_process(
     name: str, kind: str, corpus: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from binlogtool.export.spark_master import check_master_url
 from binlogtool.spark import session
 from binlogtool.spark.session import SparkJobSession, SparkProgress, open_session
 from tests.harness.slowness import stretch
+from tests.sampling import take_sample
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,7 +89,7 @@ def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Pat
 
 @pytest.mark.full
 @pytest.mark.spark(alone=True)
-@pytest.mark.parametrize(("line", "delay"), [("starting", 1.5), ("starting", 4.0), ("running", 2.0)])
+@pytest.mark.parametrize(("line", "delay"), take_sample([("starting", 1.5), ("starting", 4.0), ("running", 2.0)], 2))
 def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line: str, delay: float) -> None:
     with start(SLEEPY, tmp_path) as process:
         assert process.stdout is not None

@@ -26,7 +26,7 @@ LOGS = {
     "mysql": "mysql-binlog/generated/mysql-9.7/relay/src-bin.00000?",
     "ibb": "mariadb-innodb-binlog/generated/dbase/*.ibb",
 }
-KILLS = 3 if EXHAUSTIVE else 2
+KILLS = 3 if EXHAUSTIVE else 1
 PATIENCE_S = 240.0
 Record = tuple[str, int | None, int, str]
 

@@ -10,9 +10,20 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.format_api.format import ResultPiece
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece
 from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.plan import FilePlan, RepairPlan, RepairPolicy, pieces_from_json, pieces_to_json
+from binlogtool.repair.plan import (
+    FilePlan,
+    RepairPlan,
+    RepairPolicy,
+    check_empty_result,
+    check_loss_limits,
+    collect_refusals,
+    pieces_from_json,
+    pieces_to_json,
+)
+from binlogtool.verification.verify_report import FileReport
 
 PIECES = (ResultPiece(3, 10), ResultPiece(zeros=6), ResultPiece(data=b"\x00\xff"))
 PIECES_VALUE = [{"start": 3, "end": 10}, {"zeros": 6}, {"bytes": "00ff"}]
@@ -129,3 +140,116 @@ def test_a_plan_is_applied_on_a_network_file_system_only_if_that_is_allowed(
     assert path.read_bytes() == data
     binlogtool.apply_plan(plan, network=True)
     assert path.read_bytes() == data[:22457]
+
+
+# -- reasons against a plan --------------------------------------------------------------------------------------------
+
+
+def report(*findings: Finding, size: int = 15, **classes: int) -> FileReport:
+    return FileReport("/x", "drizzle", "", size, 7, {}, 0, 10, None, classes, findings)
+
+
+def error(id_: str, offset: int | None = 12, severity: Severity = Severity.ERROR, **facts: Any) -> Finding:
+    return Finding(id_, severity, offset, 3, "why", facts=facts)
+
+
+CUT = file("truncate", cut_bytes=5, pieces=(ResultPiece(0, 10),))
+"""Cuts 15 bytes to 10."""
+
+
+@pytest.mark.parametrize(("header", "size", "is_refused"), [
+    (0, 15, False), (10, 15, False), (11, 15, True), (15, 15, True), (16, 15, False),
+])  # fmt: skip
+def test_a_cut_inside_of_a_header_that_is_there_is_refused(header: int, size: int, is_refused: bool) -> None:
+    found = collect_refusals(report(size=size, header=header), CUT, RepairPolicy())
+    text = "/x: the durable end is inside the file's header; truncation cannot repair it"
+    assert found == ([text] if is_refused else [])
+    assert collect_refusals(report(size=size), CUT, RepairPolicy()) == []
+    nothing = file("truncate", cut_bytes=15, pieces=(ResultPiece(0, 0),))
+    assert collect_refusals(report(size=size), nothing, RepairPolicy()) == []
+
+
+def test_a_log_without_a_durable_end_says_why() -> None:
+    unknown = file(durable_end=None)
+    headless = "/x: the header cannot be read; no durable end can be given"
+    assert collect_refusals(report(), unknown, RepairPolicy()) == [headless]
+    locked = "/x: the log is encrypted; its durable end is only known with --keyfile FILE"
+    assert collect_refusals(report(error("encrypted")), unknown, RepairPolicy()) == [locked]
+    (sized,) = collect_refusals(report(error("encrypted"), record=1200, size=1500), unknown, RepairPolicy())
+    assert sized == locked.replace("; its", "; the sizes of its events account for 1,200 of 1,500 bytes; its")
+
+
+def test_more_than_the_limits_allow_is_not_cut() -> None:
+    cut = file("truncate", cut_bytes=2000, cut_valid_records=3)
+    assert check_loss_limits(cut, RepairPolicy()) == []
+    assert check_loss_limits(cut, RepairPolicy(max_loss=2000, max_loss_records=3)) == []
+    assert check_loss_limits(cut, RepairPolicy(max_loss=1999, max_loss_records=2)) == [
+        "/x: 2,000 bytes would be removed, --max-loss allows 1,999",
+        "/x: 3 complete records would be removed, --max-loss-records allows 2",
+    ]
+    assert collect_refusals(report(), cut, RepairPolicy(max_loss=0))[-1].startswith("/x: 2,000 bytes would be removed")
+
+
+REFUSED = {
+    "valid-after-damage": "/x: valid-after-damage: why; truncating would discard them",
+    "gap-in-sequence": "/x: gap-in-sequence: why; truncating would hide that",
+    "changed-while-read": "/x: changed-while-read: why; plan again when nobody writes to it",
+    "checksum-mismatch": "/x: checksum-mismatch at 0xc: why",
+}
+
+
+@pytest.mark.parametrize("id_", [*REFUSED, "torn-tail", "zero-tail", "garbage-tail", "damaged-range"])
+def test_findings_that_a_cut_would_hide_refuse_it(id_: str) -> None:
+    expected = [REFUSED[id_]] if id_ in REFUSED else []
+    assert collect_refusals(report(error(id_)), CUT, RepairPolicy()) == expected
+    harmless = report(error(id_, severity=Severity.WARNING))
+    always = ["/x: changed-while-read: why; plan again when nobody writes to it"]
+    assert collect_refusals(harmless, CUT, RepairPolicy()) == (always if id_ == "changed-while-read" else [])
+
+
+@pytest.mark.parametrize(("offset", "is_refused"), [(None, True), (9, True), (10, False), (12, False)])
+@pytest.mark.parametrize("policy", [RepairPolicy(allow_discard_valid=True), RepairPolicy(salvage=True)])
+def test_consent_concerns_what_is_after_the_durable_end(
+    policy: RepairPolicy, offset: int | None, is_refused: bool
+) -> None:
+    found = collect_refusals(report(error("checksum-mismatch", offset)), CUT, policy)
+    assert found == ([f"/x: checksum-mismatch at {offset or 0:#x}: why"] if is_refused else [])
+    assert collect_refusals(report(error("gap-in-sequence", offset)), CUT, policy) == [REFUSED["gap-in-sequence"]]
+
+
+def test_a_server_that_cuts_itself_is_consent_unless_complete_records_follow() -> None:
+    def reasons(*findings: Finding) -> list[str]:
+        one = report(*findings)
+        cuts = FileReport(**{name: getattr(one, name) for name in FileReport.__struct_fields__}
+                          | {"details": {SERVER_TRUNCATES: True}})  # fmt: skip
+        return collect_refusals(cuts, CUT, RepairPolicy())
+
+    assert reasons(error("checksum-mismatch")) == []
+    lost = reasons(error("checksum-mismatch"), error("valid-after-damage"))
+    assert lost == [REFUSED["valid-after-damage"], REFUSED["checksum-mismatch"]]
+
+
+def test_the_correction_of_a_bit_in_a_header_needs_salvage() -> None:
+    one = report(error("bad-header", 0, flipped_byte=3, proof="crc"))
+    assert collect_refusals(one, CUT, RepairPolicy()) == ["/x: bad-header at 0x0: why"]
+    assert collect_refusals(one, CUT, RepairPolicy(salvage=True)) == []
+
+
+def test_what_the_result_would_still_have_is_a_reason_if_there_is_no_other() -> None:
+    cut = file("truncate", cut_bytes=5, proof={"records": 7, "not_clean": ["gap"]})
+    assert collect_refusals(report(), cut, RepairPolicy()) == ["/x: the result would not be clean: gap"]
+    other = collect_refusals(report(error("checksum-mismatch")), cut, RepairPolicy())
+    assert other == [REFUSED["checksum-mismatch"]]
+
+
+def test_a_cut_that_keeps_nothing_needs_consent() -> None:
+    nothing = file("truncate", cut_bytes=15, proof={}, pieces=(ResultPiece(0, 0),))
+    text = "/x: no record would be kept: this is not a log, or truncation would keep nothing of it"
+    assert check_empty_result([nothing], allow_empty=False) == [text]
+    assert check_empty_result([nothing], allow_empty=True) == []
+    assert check_empty_result([file()], allow_empty=False) == check_empty_result([CUT], allow_empty=False) == []
+    assert check_empty_result([file(cut_bytes=0, proof={})], allow_empty=False) == []
+    emptied = check_empty_result([nothing, CUT], allow_empty=False)
+    assert emptied == ["/x: no byte of the file would be left"]
+    assert check_empty_result([file("remove", cut_bytes=15, proof={}), CUT], allow_empty=False) == []
+    assert check_empty_result([file("truncate", cut_bytes=15, proof={}, made_like="/y")], allow_empty=False) == []

@@ -173,12 +173,10 @@ class EventEffects(EffectReader):
             yield self._empty_table(name, keeps_table=keeps_table)
         database = find_dropped_database(sql)
         if database is not None:
-            for name in [
-                name
-                for name in (*self._tables_with_rows, *self._create_statements)
-                if name.startswith(qualify_name(database, ""))
-            ]:
-                yield self._empty_table(name)
+            prefix = qualify_name(database, "")
+            for name in sorted({*self._tables_with_rows, *self._create_statements}):
+                if name.startswith(prefix):
+                    yield self._empty_table(name)
         try:
             yield from self._read_definition(sql, db)
         except UsageError as error:

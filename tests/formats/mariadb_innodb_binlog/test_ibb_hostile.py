@@ -157,9 +157,9 @@ def test_many_groups_over_one_large_tree_end_in_bounded_time(tmp_path: Path) -> 
     for number in range(1, 300):
         last = maker.oob(3000, (0, 0), place, b"y")
         referred(maker, number, 3001, first, last)
-    began = time.monotonic()
+    began = time.process_time()
     by = found(tmp_path, maker)
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
     assert "oob-shape" in by
 
 
@@ -246,9 +246,9 @@ def test_records_nested_without_end_are_given_up() -> None:
     nested = sealed((bytes([STATE | LAST, 2, 0, 0, 0]) * ((P - 4) // 5)).ljust(P - 4, b"\xff"), P)
     first = sealed(bytes([STATE | LAST, 2, 0, 0, 0, 3]) + (P - 12).to_bytes(2, "little") + b"x" * (P - 12), P)
     data = header(0, 30, P, 1) + first + nested * 28
-    began = time.monotonic()
+    began = time.process_time()
     assert "missing-end-chunk" in of_bytes(data)
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
 
 
 def test_states_that_lie_are_told() -> None:

@@ -94,7 +94,7 @@ def test_random_bit_flips_never_raise_and_never_move_the_end_forward() -> None:
     rng, data = random.Random(5), sample()
     whole = summarize_redo_log(opened(data))
     assert whole.end_lsn is not None
-    started = time.monotonic()
+    started = time.process_time()
     ends: list[int | None] = []
     for _ in range(1500):
         bad = bytearray(data)
@@ -104,7 +104,7 @@ def test_random_bit_flips_never_raise_and_never_move_the_end_forward() -> None:
         ends.append(found.end_lsn)
     known = [end for end in ends if end is not None]
     assert len(known) > 1000 and max(known) <= whole.end_lsn
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 def test_every_bit_flip_of_the_header_is_named() -> None:
@@ -229,9 +229,9 @@ def test_a_ring_that_is_full_of_valid_mini_transactions_is_walked_once() -> None
 
 def test_records_without_an_end_are_given_up_after_a_mebibyte() -> None:
     data = make.redo_log([], size=make.START + (8 << 20), older=b"\x34abcd", proof=False)
-    started = time.monotonic()
+    started = time.process_time()
     found = summarize_redo_log(opened(data))
-    assert (found.mtrs, found.reason) == (0, RedoEndReason.TOO_LONG) and time.monotonic() - started < 10
+    assert (found.mtrs, found.reason) == (0, RedoEndReason.TOO_LONG) and time.process_time() - started < 10
     assert MAX_MTR_BYTES < 8 << 20
 
 

@@ -89,7 +89,7 @@ def test_a_server_starts_on_every_repaired_log_that_was_in_use(corpus: Path, hom
     """It looks for prepared transactions in it, and takes its GTIDs from it."""
     every = cases(corpus)
     assert len(every) == 41
-    chosen = take_sample(every, 2)
+    chosen = take_sample(every, 4)
     for number, case in enumerate(chosen):
         check_started(case, put(case, logs / str(number)), home, fix_meta=False)
     print(f"\nW7: MariaDB started on {len(chosen)} repaired logs and holds exactly the predicted events")
@@ -97,9 +97,9 @@ def test_a_server_starts_on_every_repaired_log_that_was_in_use(corpus: Path, hom
 
 def test_a_server_starts_on_repaired_logs_whose_flag_was_cleared(corpus: Path, home: Path, logs: Path) -> None:
     chosen = [case for case in cases(corpus) if "mariadb-10.11" in case.name or "crash" in case.name]
-    for number, case in enumerate(chosen):
-        check_started(case, put(case, logs / str(number)), home, fix_meta=True)
     assert len(chosen) == 13
+    for number, case in enumerate(take_sample(chosen, 3)):
+        check_started(case, put(case, logs / str(number)), home, fix_meta=True)
 
 
 @pytest.mark.parametrize("name", ["crc-truncated-in-event", "crc-zero-hole", "crash-disk-full-before"])

@@ -69,6 +69,7 @@ def cases(corpus: Path) -> list[dict[str, Any]]:
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_as_many_events_are_taken_as_the_real_tool_prints_of_every_damaged_file(corpus: Path) -> None:
     differs = {}
     for case in cases(corpus):

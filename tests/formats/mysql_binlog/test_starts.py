@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.formats.mysql_binlog.starts import (
     RECORDED,
     SERVERS,
     VARIANTS,
+    RecordedStart,
     change,
     changed_logs_of,
     home_of,
@@ -38,6 +40,7 @@ from tests.formats.mysql_binlog.starts import (
     recorded,
     verdict,
 )
+from tests.sampling import EXHAUSTIVE, take_sample
 
 DID = json.loads(RECORDED.read_text())
 
@@ -51,14 +54,14 @@ ELSEWHERE = "index-elsewhere"
 def test_every_start_that_a_server_was_seen_to_make_or_to_refuse_is_predicted(
     server: str, kind: str, tmp_path: Path
 ) -> None:
+    assert len(DID[server][kind]) >= 109
     found: dict[str, str] = {}
-    for variant, did in DID[server][kind].items():
+    for variant, did in take_sample(DID[server][kind].items(), len(SERVERS), SERVERS.index(server)):
         said = predicted(logs_of(server, kind, variant, tmp_path / variant))
         found[variant] = verdict(said, did)
     open_ones = {variant for variant, result in found.items() if result == "open"}
     assert {variant for variant, result in found.items() if result == "wrong"} == set()
-    assert open_ones == {ELSEWHERE}
-    assert len(found) >= 109
+    assert open_ones == {ELSEWHERE} & found.keys()
 
 
 def _score_recorded(server: str, generator: str, numbers: slice, folder: Path) -> Counter[str]:
@@ -85,7 +88,7 @@ def test_the_first_recorded_starts_with_random_changes_are_predicted(
 def test_the_last_recorded_starts_with_random_changes_are_predicted(
     server: str, generator: str, tmp_path: Path
 ) -> None:
-    assert _score_recorded(server, generator, slice(-60, None), tmp_path)["right"] >= 58
+    assert _score_recorded(server, generator, slice(-24, None), tmp_path)["right"] >= 23
 
 
 @pytest.mark.nightly
@@ -96,9 +99,9 @@ def test_all_recorded_starts_with_random_changes_are_predicted(server: str, gene
     assert results["open"] <= results.total() * 0.01
 
 
-def _check_prepared(server: str, numbers: slice, folder: Path) -> None:
+def _check_prepared(server: str, starts: Iterable[tuple[int, RecordedStart]], folder: Path) -> None:
     known_rows = 0
-    for number, did in list(enumerate(recorded(server, PREPARED)))[numbers]:
+    for number, did in starts:
         what = prepared_logs_of(server, number, folder / str(number))
         said = predict(folder / str(number))
         if said.start == "YY" and said.xids is None:
@@ -112,14 +115,14 @@ def _check_prepared(server: str, numbers: slice, folder: Path) -> None:
 
 @pytest.mark.parametrize("server", ["mariadb-10.11", "mysql-9"])
 def test_rows_of_the_first_starts_with_prepared_transactions_are_predicted(server: str, tmp_path: Path) -> None:
-    _check_prepared(server, slice(8), tmp_path)
+    _check_prepared(server, list(enumerate(recorded(server, PREPARED)))[:8], tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("server", ["mariadb-10.11", "mysql-9"])
 def test_rows_of_starts_with_prepared_transactions_are_predicted(server: str, tmp_path: Path) -> None:
     """The engine had them as prepared; a row is there after the start if recovery read the XID of its transaction."""
-    _check_prepared(server, slice(8, None), tmp_path)
+    _check_prepared(server, take_sample(list(enumerate(recorded(server, PREPARED)))[8:], 3), tmp_path)
 
 
 def test_mysql_counts_no_gtid_of_its_newest_log_if_a_blank_line_ends_the_names(tmp_path: Path) -> None:
@@ -443,7 +446,7 @@ def _follow(data: Path) -> None:
             subprocess.run(step.command, shell=True, check=True)
 
 
-def _remedies(server: str, variants: tuple[str, ...]) -> None:
+def _remedies(server: str, variants: Sequence[str]) -> None:
     _needs(server)
     with home_of(server) as home:
         for variant in variants:
@@ -455,7 +458,7 @@ def _remedies(server: str, variants: tuple[str, ...]) -> None:
 
 @pytest.mark.server
 def test_mariadb_starts_after_every_remedy() -> None:
-    _remedies("mariadb-10.11", PLANNED + BY_HAND)
+    _remedies("mariadb-10.11", take_sample(PLANNED + BY_HAND, 2))
 
 
 @pytest.mark.nightly
@@ -470,7 +473,7 @@ def test_servers_of_other_versions_start_after_every_remedy(server: str) -> None
 def test_mariadb_still_starts_as_recorded(generator: str) -> None:
     _needs("mariadb-10.11")
     with home_of("mariadb-10.11", own_logs=False) as home:
-        for number, did in enumerate(recorded("mariadb-10.11", generator)[:12]):
+        for number, did in enumerate(recorded("mariadb-10.11", generator)[: 12 if EXHAUSTIVE else 5]):
             data = home.copy(kind_of(number))
             what = change(generator, number, data)
             assert home.starts(data).brief == did.starts, what

@@ -16,6 +16,7 @@ import binlogtool
 from tests.formats.tarantool.contents import base, with_blocks
 from tests.formats.tarantool.make import block, checksum
 from tests.formats.tarantool.server import program, start
+from tests.sampling import take_sample
 
 pytestmark = pytest.mark.server
 
@@ -81,7 +82,7 @@ BLOCKS: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", take_sample(BLOCKS, 2))
 def test_what_is_predicted_is_what_the_server_does(folder: Path, tmp_path: Path, name: str, *, force: bool) -> None:
     data = with_blocks(folder, lambda lsn: BLOCKS[name](lsn) + block(replace(lsn + 1)), tmp_path / "data")
     started = start(data, force_recovery=force)
