@@ -163,7 +163,7 @@ class LogRows:
             raise UsageError(f"batches of {size} rows: 1 is the least")
         return resize_batches(self._read_pass(), size)
 
-    def _read_pass(self) -> Iterator[pa.RecordBatch]:
+    def _read_pass(self, *, all_columns: bool = False) -> Iterator[pa.RecordBatch]:
         names, findings, count = self.schema.names, list[FileFinding](), 0
 
         def add_finding(trouble: FileFinding) -> None:
@@ -172,7 +172,7 @@ class LogRows:
 
         with self._log.reopen() as log:
             for batch in self._source.build_batches(log, add_finding):
-                yield batch.select(names)
+                yield batch if all_columns else batch.select(names)
                 count += batch.num_rows
         if not count:
             self._require_known_names()
@@ -212,11 +212,11 @@ class LogRows:
         """
         from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
 
-        for batch in self.batches(size):
+        for batch in resize_batches(self._read_pass(all_columns=True), size):
             names = list(self._columns) or [
                 *select_used_details(batch, ("txn",)),
                 *select_shown_columns(self.schema),
-                *select_used_details(batch, ("key", "ops")),
+                *select_used_details(batch, ("key", "ops", *(("unfit",) if image == "both" else ()))),
             ]
             yield names, to_text_rows(batch, names, image)
 

@@ -342,3 +342,14 @@ def test_rows_of_a_statement_without_a_table_map_are_damage_and_no_rows_of_anoth
     done = invoke("rows", "--backend", backend, "-O", "jsonl", "--object", "db_east1.orders2_all", path)
     assert done.code == 1 and "ROWS_V2: its TABLE_MAP is missing" in done.err
     assert len(done.text.splitlines()) == rows
+
+
+def test_text_shows_values_that_no_column_type_can_hold_and_short_floats_and_bytes(tmp_path: Path) -> None:
+    """The workload inserts '0000-00-00', -3.4028235e38 into a FLOAT, and eight bytes from 0 to 7 into a BINARY(8)."""
+    workload = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "types.row.000001.gz"
+    path = tmp_path / "log.000001"
+    path.write_bytes(gzip.decompress(workload.read_bytes()))
+    done = invoke("rows", "--object", "w.times", "--columns", "id,a,d", str(path))
+    assert ["4", "0000-00-00", "0000-00-00", "00:00:00"] in [line.split() for line in done.text.splitlines()]
+    assert "\n    a: -3.4028235e+38\n" in invoke("rows", "--object", "w.numbers", str(path)).text
+    assert "\n    g: x'0001020304050607'\n" in invoke("rows", "--object", "w.texts", str(path)).text
