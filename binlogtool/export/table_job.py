@@ -290,8 +290,10 @@ class TypedRows(msgspec.Struct, frozen=True):
     def merge_outcomes(self, outcomes: Sequence[RouterSummary]) -> RouterSummary:
         """Return the summary of the log."""
         summary = RouterSummary()
-        for one in outcomes:
+        for one, following in zip(outcomes, (*outcomes[1:], None), strict=True):
             summary.merge(one)
+            if following is None or not one.is_continued_by(following):
+                summary.add_unfinished(one.open_transaction)
         return summary
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:

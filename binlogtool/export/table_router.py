@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -123,7 +123,7 @@ class EventColumns:
         self.records = np.asarray(events.record_indexes) + row_batch.record
         self.offsets = np.asarray(events.offsets) + row_batch.base
         self.sources = np.where(owners < 0, -1, np.array([*source_numbers, -1])[owners])
-        self.serials = serials
+        self.serials, self._sources = serials, list(names.sources)
         self.groups, self.ends = np.asarray(events.groups), np.cumsum(self.sizes)
         self.selected: Any = None
         self.commits = np.zeros(self.row_count, dtype=bool)
@@ -159,6 +159,12 @@ class EventColumns:
             before, rows = bool((~is_own & (self.groups[committing] == 0)).any()), rows[is_own]
         self.commits[rows] = True
         return before
+
+    def find_transaction(self, event: int) -> str | None:
+        """Return the transaction of an event as text."""
+        source = self._sources[self.sources[event]] if self.sources[event] >= 0 else None
+        serial = int(self.serials[event])
+        return None if source is None or source[0] is None else f"{source[0]}{serial if serial >= 0 else ''}"
 
     def last_row(self) -> int | None:
         """Return the index of the last selected row; None if the last transaction has none."""
@@ -470,7 +476,9 @@ class RouterSummary(msgspec.Struct):
         general_rows: reason -> number of rows that were decoded record by record.
         unplaced: tables without rows so far whose records could not be decoded.
         is_open: at the end, the transaction of the last row has not ended.
+        open_transaction: text about this transaction, "" if the format has no ends of transactions.
         ends_earlier: the transaction of an earlier row ends here, before any other row.
+        has_begun: a transaction begins or ends.
     """
 
     seen: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -483,8 +491,9 @@ class RouterSummary(msgspec.Struct):
     general_rows: Counter[str] = msgspec.field(default_factory=Counter)
     unplaced: set[str] = msgspec.field(default_factory=set)
     is_open: bool = False
+    open_transaction: str = ""
     ends_earlier: bool = False
-    _has_begun: bool = False
+    has_begun: bool = False
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
 
     def add_remark(self, text: str, table: str = "") -> None:
@@ -505,10 +514,19 @@ class RouterSummary(msgspec.Struct):
         self.skipped_rows += other.skipped_rows
         self.general_rows += other.general_rows
 
+    def add_unfinished(self, text: str) -> None:
+        """Add a remark about a transaction without end. text: names it; "" = there is none."""
+        if text:
+            self.add_remark(f"{text} has no end in what was read; its rows are included, with commit = false")
+
+    def is_continued_by(self, other: RouterSummary) -> bool:
+        """Return True if the next part of the log may continue the open transaction."""
+        return self.is_open and (other.ends_earlier or not other.has_begun)
+
     def note_transaction(self, *, ends: bool) -> None:
         """Note that a transaction begins, or ends, without a row before."""
-        if not self._has_begun:
-            self.ends_earlier, self._has_begun = ends and not self.rows_by_file, True
+        if not self.has_begun:
+            self.ends_earlier, self.has_begun = ends and not self.rows_by_file, True
 
     def check_tables_exist(self, options: TypedRowOptions) -> None:
         """Raise UsageError if a pattern matches no table of the log."""
@@ -595,11 +613,15 @@ class _PendingRows:
 
 
 class _LastRow(NamedTuple):
-    """Last row of an open transaction: `values[key]` is its `commit`. pending: the rows that contain it."""
+    """Last row of an open transaction: `values[key]` is its `commit`. pending: the rows that contain it.
+
+    place: text about the transaction; "" = the format has no ends of transactions.
+    """
 
     values: Any
     key: Any
     pending: _PendingRows | None
+    place: str
 
 
 class TableRouter:
@@ -682,7 +704,7 @@ class TableRouter:
             self._row_condition.set_block(block)
         for i, content in enumerate(block.bodies):
             if content is not None and content.begins:
-                self._last = None
+                self._note_begin()
                 self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
@@ -697,7 +719,7 @@ class TableRouter:
         if events.closes:
             self._mark_transaction_end()
         elif events.begins:
-            self._last = None
+            self._note_begin()
             self.summary.note_transaction(ends=False)
         if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
             self._flush_all()
@@ -725,7 +747,9 @@ class TableRouter:
         if not events.open or (last_row is None and int(columns.groups[-1])):
             self._last = None
         elif last_row is not None:
-            self._last = _LastRow(columns.commits, last_row, last_pending)
+            last = last_event if last_event >= 0 else 0
+            place = _describe_transaction(row_batch.file, int(columns.offsets[last]), columns.find_transaction(last))
+            self._last = _LastRow(columns.commits, last_row, last_pending, place)
 
     def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
         """Return the mask of the selected rows of a batch; None = all."""
@@ -749,9 +773,18 @@ class TableRouter:
             if self._row_condition is not None:
                 self.summary.columns.update(column.name for column in table.columns)
 
+    def _note_begin(self) -> None:
+        """Note that a transaction begins; the open one, if there is one, has no end."""
+        self.summary.add_unfinished(self._describe_open())
+        self._last = None
+
+    def _describe_open(self) -> str:
+        """Return a text about the transaction of the last row; "" if it has ended, or no end is expected."""
+        return "" if self._last is None or self.is_full or not self.summary.has_begun else self._last.place
+
     def flush(self) -> None:
         """Build batches of all pending rows."""
-        self.summary.is_open = self._last is not None
+        self.summary.is_open, self.summary.open_transaction = self._last is not None, self._describe_open()
         for pending in self._tables.values():
             pending.flush()
 
@@ -847,7 +880,7 @@ class TableRouter:
             return
         pending = self._pending_for_table(filled.table, _format_place(block, i))
         row_meta = meta | {"op": OPERATION_BY_SIDES[cells.sides]}
-        self._last = _LastRow(row_meta, "commit", pending)
+        self._last = _LastRow(row_meta, "commit", pending, _describe_row_transaction(row_meta))
         if cells.absent:
             row_meta["absent"] = absent_paths(cells.absent, pending.fields)
         pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
@@ -865,7 +898,7 @@ class TableRouter:
         if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
         row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
-        self._last = _LastRow(row_values, "commit", pending)
+        self._last = _LastRow(row_values, "commit", pending, _describe_row_transaction(meta))
         pending.rows.append(row_values)
         self.summary.rows_by_file[block.file] += 1
         pending.add_size(size)
@@ -958,6 +991,15 @@ def _has_transaction_ends(format: str) -> bool:
     """Return True if logs of this format contain the end of transactions."""
     rules = open_file_module.find_format(format).tables
     return rules is None or rules.transactions
+
+
+def _describe_row_transaction(meta: Mapping[str, Any]) -> str:
+    """Return a text about the transaction of a row; "" if the format has no ends of transactions."""
+    return "" if meta["commit"] is None else _describe_transaction(meta["file"], meta["offset"], meta["txn"])
+
+
+def _describe_transaction(file: str, offset: int, transaction: str | None) -> str:
+    return f"{record_rows.printable_path(file)} at {offset:,}: transaction {transaction or 'without GTID'}"
 
 
 def _fit_int64(value: int | None) -> int | None:
