@@ -442,7 +442,13 @@ def _parse_number(text: str, full_text: str) -> int:
 def _parse_offset(text: str, size: int | None) -> int:
     _refuse_bare_gtid(text)
     if text != "end" and not text.startswith("end-"):
-        return parse_size(text)
+        try:
+            return parse_size(text)
+        except UsageError:
+            raise UsageError(
+                f"{shorten(text)!r} is not a position; write an offset such as 4096, 0x1000 or end-4KiB, record:N, "
+                f"seq:N, gtid:GTID or FILE:POSITION"
+            ) from None
     if size is None:
         raise UsageError(f"position {text!r}: the end of a stream is not known")
     return max(0, size - parse_size(text[4:] or 0))

@@ -43,7 +43,7 @@ from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
 from binlogtool.export.read_members import open_member
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
-from binlogtool.export.table_router import RouterSummary, TableRouter
+from binlogtool.export.table_router import RouterSummary, TableRouter, is_part_selected, iter_tables
 from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
 from binlogtool.export.typed_columns import (
     TableEvolution,
@@ -296,6 +296,14 @@ class TypedRows(msgspec.Struct, frozen=True):
                 summary.add_unfinished(one.open_transaction)
         return summary
 
+    def add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest, hints: Hints | None) -> None:
+        """Add the tables that the log has only outside the selection, if one that the options name is missing."""
+        if any(outcome.find_missing(self.options)):
+            for member in request.members:
+                if not member.trouble and table_rules(member.path, member.format) is not None:
+                    with open_member(member, request, hints) as log:
+                        outcome.seen.update((table.name, table) for table in iter_tables(log, Selection()))
+
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
         """Check that the tables and columns that the options name exist. Raises UsageError: one does not."""
         result.outcome.check_tables_exist(self.options)
@@ -306,8 +314,11 @@ class TypedRows(msgspec.Struct, frozen=True):
         """Add the rows of each input, and what the log says about tables."""
         summary: RouterSummary = result.outcome
         details = dict(manifest.details)
-        if summary.remarks:
-            details["remarks"] = [text for text, _ in summary.remarks]
+        remarks = [text for text, _ in summary.remarks]
+        if self.options.objects and not manifest.rows:
+            remarks.append(f"the selection contains no row of {', '.join(self.options.objects)}")
+        if remarks:
+            details["remarks"] = remarks
         if summary.general_rows:
             details["general_rows"] = dict(summary.general_rows)
         if summary.unlogged_records:
@@ -417,6 +428,8 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
                 result.finding_tally.merge(one.finding_tally)
             if result.finding_tally.errors and self.selection.on_damage == "stop":
                 return self._build_manifest(inputs, result, {}, {}, runner)
+            if isinstance(self.kind, TypedRows) and is_part_selected(self.selection):
+                self.kind.add_unselected_tables(result.outcome, request, self.hints)
             self.kind.check_result(result, tables)
             outputs = self._finish(runner, tables, stage)
             return self._build_manifest(inputs, result, tables, outputs, runner)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec import structs
+from msgspec.structs import replace
 
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
@@ -528,16 +529,21 @@ class RouterSummary(msgspec.Struct):
         if not self.has_begun:
             self.ends_earlier, self.has_begun = ends and not self.rows_by_file, True
 
-    def check_tables_exist(self, options: TypedRowOptions) -> None:
-        """Raise UsageError if a pattern matches no table of the log."""
+    def find_missing(self, options: TypedRowOptions) -> Iterator[str]:
+        """Yield the patterns that match no table that was seen."""
         for pattern in options.objects:
             if not any(options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
-                message = describe_missing_table(self.seen, pattern)
-                if count := self.unlogged_records + self.other_unlogged_records:
-                    message += (
-                        f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
-                    )
-                raise UsageError(f"--object {pattern}: {message}")
+                yield pattern
+
+    def check_tables_exist(self, options: TypedRowOptions) -> None:
+        """Raise UsageError if a pattern matches no table of the log."""
+        for pattern in self.find_missing(options):
+            message = describe_missing_table(self.seen, pattern)
+            if count := self.unlogged_records + self.other_unlogged_records:
+                message += (
+                    f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                )
+            raise UsageError(f"--object {pattern}: {message}")
 
     def check_columns_exist(self, options: TypedRowOptions) -> None:
         """Raise UsageError if no row was selected and the condition names a column that no table has."""
@@ -957,6 +963,19 @@ class TableRouter:
         if pending.filled is not None:
             pending.flush()
         pending.rows.append(meta | {"before": None, "after": None})
+
+
+def is_part_selected(selection: Selection) -> bool:
+    """Return True if a selection of records leaves some out, apart from damage."""
+    return replace(selection, on_damage="skip", live=False, whole=frozenset(), once=False) != Selection()
+
+
+def iter_tables(log: LogReader, selection: Selection) -> Iterator[TableSchema]:
+    """Yield the tables that the selected records describe."""
+    for part in log.row_batches(selection, is_selected=lambda _: False):
+        if not isinstance(part, FileFinding):
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                yield from content.described
 
 
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:

@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -353,3 +354,37 @@ def test_text_shows_values_that_no_column_type_can_hold_and_short_floats_and_byt
     assert ["4", "0000-00-00", "0000-00-00", "00:00:00"] in [line.split() for line in done.text.splitlines()]
     assert "\n    a: -3.4028235e+38\n" in invoke("rows", "--object", "w.numbers", str(path)).text
     assert "\n    g: x'0001020304050607'\n" in invoke("rows", "--object", "w.texts", str(path)).text
+
+
+def test_a_table_outside_of_the_selected_time_has_no_row_and_its_columns(tmp_path: Path) -> None:
+    late = ("--object", "shop.orders", "--start-datetime", "2030-01-01T00:00:00Z", LOG)
+    rows = invoke("rows", "-O", "csv", *late)
+    assert rows.code == 0 and '"id","customer","total","state"' in rows.text and len(rows.text.splitlines()) == 1
+    files = invoke("convert", "--to", "csv", "-o", str(tmp_path / "out"), *late)
+    assert files.code == 0 and "the selection contains no row of shop.orders" in files.text + files.err
+    wrong = invoke("convert", "--to", "csv", "-o", str(tmp_path / "none"), "--object", "shop.order", *late[2:])
+    assert wrong.code == 2 and "did you mean shop.orders" in wrong.err
+    with binlogtool.open(LOG) as log:
+        table = log.rows("shop.orders", start=datetime(2030, 1, 1, tzinfo=UTC)).to_arrow()
+    assert table.num_rows == 0 and "customer" in table.schema.names
+
+
+def test_columns_that_only_some_tables_have_are_null_in_the_others() -> None:
+    done = invoke("rows", "-O", "jsonl", "--columns", "op,customer", LOG)
+    rows = [json.loads(line) for line in done.text.splitlines()]
+    assert done.code == 0 and {(row["table"], row["customer"]) for row in rows} >= {
+        ("shop.orders", "Ada"),
+        ("shop.stock", None),
+    }
+    refused = invoke("rows", "-O", "jsonl", "--columns", "op,custmer", LOG)
+    assert (refused.code, refused.text) == (2, "") and "none of the tables shop.orders, shop.stock has" in refused.err
+
+
+def test_a_wrong_column_of_one_table_is_compared_with_its_own_columns() -> None:
+    """shop.stock has a column `item`, shop.orders has not."""
+    done = invoke("rows", "--object", "shop.orders", "--where", "after.item = 'x'", LOG)
+    assert done.code == 2 and "shop.orders has no column item; it has customer, id, state, total" in done.err
+    named = invoke("rows", "--object", "shop.orders", "--columns", "idd", LOG)
+    assert named.code == 2 and "there is no 'idd' in shop.orders; did you mean 'id'?" in named.err
+    placed = invoke("rows", "--object", "shop.orders", "--start-position", "x", LOG)
+    assert placed.code == 2 and "'x' is not a position" in placed.err
