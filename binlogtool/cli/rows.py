@@ -79,7 +79,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                     out.write(data)
             run.progress.records += rows.row_count or 0
             if not rows.row_count and table in selection.objects:
-                run.say(f"{table}: the selection contains no row of this table")
+                run.say(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings

@@ -243,6 +243,8 @@ def read_hints(
     statements = _read_limited(
         schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
     )
+    if statements is not None and b"\0" in statements:
+        raise UsageError(f"--schema {schema}: the file has zero bytes; it is no text of CREATE TABLE statements")
     return Hints(
         keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
         keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),

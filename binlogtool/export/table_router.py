@@ -40,6 +40,7 @@ from binlogtool.export.typed_columns import (
     build_table_batch,
     check_same_table,
     get_cell_converter,
+    has_names,
     to_arrow_type,
     to_cells,
 )
@@ -915,7 +916,7 @@ class TableRouter:
         if pending.table is not table:
             check_same_table(pending.table or table, table)
             self._note_tables((table,))
-            if table.columns and table.columns[0].name == "@1":
+            if not has_names(table):
                 text = f"{table.name}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
                 self.summary.add_remark(text, table.name)
             pending.set_table(table, place)
