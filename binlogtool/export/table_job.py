@@ -307,6 +307,8 @@ class TypedRows(msgspec.Struct, frozen=True):
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
         """Check that the tables and columns that the options name exist. Raises UsageError: one does not."""
         result.outcome.check_tables_exist(self.options)
+        if self.options.objects and not tables:
+            result.outcome.add_remark(f"the selection contains no row of {', '.join(self.options.objects)}")
         if not result.finding_tally.counts:
             result.outcome.check_columns_exist(self.options)
 
@@ -314,11 +316,8 @@ class TypedRows(msgspec.Struct, frozen=True):
         """Add the rows of each input, and what the log says about tables."""
         summary: RouterSummary = result.outcome
         details = dict(manifest.details)
-        remarks = [text for text, _ in summary.remarks]
-        if self.options.objects and not manifest.rows:
-            remarks.append(f"the selection contains no row of {', '.join(self.options.objects)}")
-        if remarks:
-            details["remarks"] = remarks
+        if summary.remarks:
+            details["remarks"] = [text for text, _ in summary.remarks]
         if summary.general_rows:
             details["general_rows"] = dict(summary.general_rows)
         if summary.unlogged_records:

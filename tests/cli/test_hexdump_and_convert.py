@@ -303,3 +303,10 @@ def test_names_that_damage_removes_give_one_note(corpus: Path, tmp_path: Path) -
     out = str(tmp_path / "out")
     done = invoke("convert", "--to", "csv", "--per-table", "--on-damage", "skip", "-o", out, str(log))
     assert done.code == 0 and done.text.count("its column names are unknown") == 1 and "is new" not in done.text
+
+
+def test_unknown_column_names_are_no_damage_in_the_last_line(corpus: Path, tmp_path: Path) -> None:
+    logs = str(corpus / "mysql-binlog" / "generated" / "mariadb-11.8" / "rotated-set")
+    words = ("convert", "--to", "jsonl", "--envelope", "debezium", "--append", "-o", str(tmp_path / "out"), logs)
+    done = invoke(*words)
+    assert done.code == 1 and "give their CREATE TABLE statements with --schema FILE.sql" in done.text.splitlines()[-1]
