@@ -20,10 +20,10 @@ from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TypedRowOptions, typed_selection
+from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
+from binlogtool.export.read_members import iter_tables
 from binlogtool.export.record_rows import RowLayout, read_row_parts, resize_batches
 from binlogtool.export.single_table import TableRowReader, TableSearch, build_single_table_options
-from binlogtool.export.table_router import is_part_selected, iter_tables
 
 if TYPE_CHECKING:
     import pandas

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
-from binlogtool.core.record_selection import FileFinding, ReadOptions
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
@@ -18,6 +18,7 @@ from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format
 from binlogtool.export.record_rows import RowReader
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
+from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Table definitions from earlier files ---
 
@@ -114,3 +115,11 @@ def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> 
         ReadOptions(format=member.format, limits=request.limits, backend=request.backend, hints=member_hints),
         LogReader,
     )
+
+
+def iter_tables(log: LogReader, selection: Selection) -> Iterator[TableSchema]:
+    """Yield the tables that the selected records describe."""
+    for part in log.row_batches(selection, is_selected=lambda _: False):
+        if not isinstance(part, FileFinding):
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                yield from content.described

@@ -18,10 +18,16 @@ from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import ReadRequest
-from binlogtool.export.output_options import TypedRowOptions, build_typed_options, typed_selection
+from binlogtool.export.output_options import (
+    TypedRowOptions,
+    build_typed_options,
+    describe_missing_table,
+    is_part_selected,
+    typed_selection,
+)
 from binlogtool.export.read_members import open_member
 from binlogtool.export.record_rows import DAMAGE, RowReader, check_column_names, resize_batches
-from binlogtool.export.table_router import TableRouter, describe_missing_table, is_part_selected
+from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
     METADATA_COLUMNS,

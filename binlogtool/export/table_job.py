@@ -39,11 +39,11 @@ from binlogtool.export.manifest import (
     TaskPiece,
     piece_size,
 )
-from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
-from binlogtool.export.read_members import open_member
+from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
+from binlogtool.export.read_members import iter_tables, open_member
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
-from binlogtool.export.table_router import RouterSummary, TableRouter, is_part_selected, iter_tables
+from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
 from binlogtool.export.typed_columns import (
     TableEvolution,

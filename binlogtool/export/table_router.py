@@ -5,9 +5,8 @@ Rows that belong to no table go to DAMAGE. A table with that name is shown as `D
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
@@ -16,19 +15,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec import structs
-from msgspec.structs import replace
 
 from binlogtool import limits as limits_module
-from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_other_table
+from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.record_rows import DAMAGE
+from binlogtool.export.row_metadata import (
+    describe_row_transaction,
+    describe_transaction,
+    format_place,
+    has_content,
+    has_transaction_ends,
+    record_metadata,
+)
 from binlogtool.export.typed_columns import (
     IMAGES,
     METADATA_COLUMNS,
@@ -444,7 +449,6 @@ def _convert_raw_values(
 _MAX_BATCH_ROWS = 8192
 _TABLE_MEMORY_DIVISOR, _TOTAL_MEMORY_DIVISOR = 32, 8
 """Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
-_MAX_NAMED_TABLES = 8
 _RUN_BYTES, _EVENT_BYTES = 512, 160
 """Approximate memory, in bytes, of a run of rows, and of the metadata of an event."""
 _BATCH_MEMORY_FACTOR = 2
@@ -716,7 +720,7 @@ class TableRouter:
             if content is not None and content.described:
                 self._note_tables(content.described)
             is_emptied = self._keeps_emptied and content is not None and bool(content.emptied)
-            if block.findings.get(i) or is_emptied or (content is not None and _has_content(content)):
+            if block.findings.get(i) or is_emptied or (content is not None and has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
     def _add_row_batch(self, row_batch: RowBatch) -> None:
@@ -755,7 +759,7 @@ class TableRouter:
             self._last = None
         elif last_row is not None:
             last = last_event if last_event >= 0 else 0
-            place = _describe_transaction(row_batch.file, int(columns.offsets[last]), columns.find_transaction(last))
+            place = describe_transaction(row_batch.file, int(columns.offsets[last]), columns.find_transaction(last))
             self._last = _LastRow(columns.commits, last_row, last_pending, place)
 
     def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
@@ -811,11 +815,11 @@ class TableRouter:
         if content.changes is not None and not self._options.may_be_selected(content.changes):
             content = self._note_other_table(block, i, content, content.changes)
         findings = tuple(filter(self._options.is_relevant, (*block.findings.get(i, ()), *content.findings)))
-        meta = _record_metadata(block, i, content, findings) | {
-            "commit": False if _has_transaction_ends(block.format) else None
+        meta = record_metadata(block, i, content, findings) | {
+            "commit": False if has_transaction_ends(block.format) else None
         }
         if content.remark:
-            self.summary.add_remark(f"{_format_place(block, i)}: {content.remark}")
+            self.summary.add_remark(f"{format_place(block, i)}: {content.remark}")
         for finding in findings:
             self._sink.report_finding(block.file, finding)
         if (
@@ -845,7 +849,7 @@ class TableRouter:
         """Count an unlogged change of a table that is not selected, and drop its findings except notes."""
         self.summary.other_unlogged_records += 1
         self._last = None
-        self.summary.add_remark(f"{_format_place(block, i)}: {describe_other_table(table.name)}", table.name)
+        self.summary.add_remark(f"{format_place(block, i)}: {describe_other_table(table.name)}", table.name)
         return structs.replace(
             content, findings=tuple(one for one in content.findings if one.severity is Severity.NOTE)
         )
@@ -885,16 +889,16 @@ class TableRouter:
             or (self._row_condition and not self._row_condition.select_rows(i, dict))
         ):
             return
-        pending = self._pending_for_table(filled.table, _format_place(block, i))
+        pending = self._pending_for_table(filled.table, format_place(block, i))
         row_meta = meta | {"op": OPERATION_BY_SIDES[cells.sides]}
-        self._last = _LastRow(row_meta, "commit", pending, _describe_row_transaction(row_meta))
+        self._last = _LastRow(row_meta, "commit", pending, describe_row_transaction(row_meta))
         if cells.absent:
             row_meta["absent"] = absent_paths(cells.absent, pending.fields)
         pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
         self.summary.rows_by_file[block.file] += row_count
 
     def _add_row(self, row: TableRow, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
-        pending = self._pending_for_table(row.table, _format_place(block, i))
+        pending = self._pending_for_table(row.table, format_place(block, i))
         size, pending_memory = estimate_row_bytes(row), self._pending_memory
         if (
             pending.filled is not None
@@ -905,7 +909,7 @@ class TableRouter:
         if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
         row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
-        self._last = _LastRow(row_values, "commit", pending, _describe_row_transaction(meta))
+        self._last = _LastRow(row_values, "commit", pending, describe_row_transaction(meta))
         pending.rows.append(row_values)
         self.summary.rows_by_file[block.file] += 1
         pending.add_size(size)
@@ -964,72 +968,3 @@ class TableRouter:
         if pending.filled is not None:
             pending.flush()
         pending.rows.append(meta | {"before": None, "after": None})
-
-
-def is_part_selected(selection: Selection) -> bool:
-    """Return True if a selection of records leaves some out, apart from damage."""
-    return replace(selection, on_damage="skip", live=False, whole=frozenset(), once=False) != Selection()
-
-
-def iter_tables(log: LogReader, selection: Selection) -> Iterator[TableSchema]:
-    """Yield the tables that the selected records describe."""
-    for part in log.row_batches(selection, is_selected=lambda _: False):
-        if not isinstance(part, FileFinding):
-            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
-                yield from content.described
-
-
-def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
-    """Return a text that a table is missing among these tables, with the most similar names."""
-    names = sorted(tables)
-    if suggestion := suggest_names(name, names):
-        return f"the log contains no such table{suggestion}"
-    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
-    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
-    return f"the log contains no such table; {listing}"
-
-
-def _record_metadata(
-    block: RecordBlock, i: int, content: RecordTableRows, findings: tuple[Finding, ...]
-) -> dict[str, Any]:
-    envelope = block.envelope
-    return {
-        "op": envelope.type[i],
-        "seq": _fit_int64(envelope.seq[i]),
-        "txn": None if envelope.txn[i] is None else str(envelope.txn[i]),
-        "time": _fit_int64(envelope.time[i] if content.time is None else content.time),
-        "server": _fit_int64(envelope.origin[i]),
-        "file": record_rows.printable_path(block.file),
-        "record": int(block.record[i]),
-        "offset": int(block.offset[i]),
-        "findings": findings_to_json(findings),
-    }
-
-
-@functools.cache
-def _has_transaction_ends(format: str) -> bool:
-    """Return True if logs of this format contain the end of transactions."""
-    rules = open_file_module.find_format(format).tables
-    return rules is None or rules.transactions
-
-
-def _describe_row_transaction(meta: Mapping[str, Any]) -> str:
-    """Return a text about the transaction of a row; "" if the format has no ends of transactions."""
-    return "" if meta["commit"] is None else _describe_transaction(meta["file"], meta["offset"], meta["txn"])
-
-
-def _describe_transaction(file: str, offset: int, transaction: str | None) -> str:
-    return f"{record_rows.printable_path(file)} at {offset:,}: transaction {transaction or 'without GTID'}"
-
-
-def _fit_int64(value: int | None) -> int | None:
-    """Return a number that fits a signed 64-bit column; otherwise None."""
-    return value if value is not None and -1 << 63 <= value < 1 << 63 else None
-
-
-def _has_content(content: RecordTableRows) -> bool:
-    return bool(content.rows or content.cells or content.ends or content.findings or content.remark)
-
-
-def _format_place(block: RecordBlock, i: int) -> str:
-    return f"{record_rows.printable_path(block.file)} at {int(block.offset[i]):,}"
