@@ -20,7 +20,7 @@ STRUCTURES = {
     "INTVAR, RAND, XID": "follow_xid is_supported_variable scan_commit_records",
     "GTID of MySQL": "follow_mysql_gtid has_version load_commit_time put_mysql_gtid read_transaction_length track_gtid",
     "GTID of MariaDB": "follow_mariadb_gtid is_plain_gtid put_mariadb_gtid",
-    "TABLE_MAP": "find_map_number follow_table_map note_map",
+    "TABLE_MAP": "find_map_number follow_table_map",
     "head of ROWS":
         "find_bitmaps find_statement_end follow_rows is_statement_table put_event_statements put_rows_event",
     "compressed block": "find_blocks load_block_head",

@@ -33,7 +33,7 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
-from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, SET_LINK_IDS, STATEMENT_LEFT_OUT
+from binlogtool.findings import COLUMNS_UNKNOWN, ENCRYPTED, ROWS_DIVERGE, SET_LINK_IDS, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
     import binlogtool
@@ -51,6 +51,8 @@ _QUIET_LABELS = ("read", "check", "wrote")
 """Labels of summary lines without problems: with the output on standard output they are shown only with -v."""
 _STOP_REASONS = {
     "envelope": "some records cannot be written as messages; --schema may help, --on-damage skip leaves them out",
+    COLUMNS_UNKNOWN: "the log does not name the columns of its tables; give their CREATE TABLE statements with "
+    "--schema FILE.sql, or use --on-damage skip to leave these changes out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
     "sql": "some records cannot be written as statements; exclude them with the selection options",
     "options": "an option excludes statements, or names one that the log does not contain; the log is not damaged",
@@ -293,7 +295,10 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         member, value = ("id", ENCRYPTED) if is_encrypted else ("severity", "error")
         yield from _finding_lines("error", [f for f in manifest.findings if f[member] == value])
         damaged_hint = _DAMAGED_SCRIPT_HINT if manifest.to == "flashback" else _DAMAGED_HINT
-        reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), damaged_hint)
+        stopped_by = manifest.details.get("stopped_by")
+        if {f["id"] for f in manifest.findings if f["severity"] == "error"} == {COLUMNS_UNKNOWN}:
+            stopped_by = COLUMNS_UNKNOWN
+        reason = _STOP_REASONS.get(str(stopped_by), damaged_hint)
         yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return
     if appended := manifest.details.get("append"):

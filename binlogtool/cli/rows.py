@@ -79,7 +79,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                     out.write(data)
             run.progress.records += rows.row_count or 0
             if not rows.row_count and table in selection.objects:
-                run.say(f"{table}: the selection contains no row of this table")
+                run.say(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
@@ -123,7 +123,24 @@ def _open_tables(
             f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
-    return {table: open_table(table) for table in tables}
+    found = {table: open_table(table) for table in tables}
+    if len(found) > 1:
+        _require_columns(found, columns)
+    return found
+
+
+def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[str]) -> None:
+    """Check that each requested column is in one of the tables; the others have null there.
+
+    Raises:
+        UsageError: no table has one of the columns.
+    """
+    for rows in tables.values():
+        rows.allow_missing_columns()
+    schemas = [rows.schema for rows in tables.values()] if columns else []
+    for name in columns:
+        if all(str(schema.field(name).type) == "null" for schema in schemas):
+            raise UsageError(f"--columns {name}: none of the tables {_join_names(list(tables))} has this column")
 
 
 def _has_table(rows: binlogtool.LogRows) -> bool:

@@ -50,6 +50,8 @@ def _require_known(name: str, format_names: Iterable[str]) -> None:
 
     outputs = [known.output for known in formats.iter_formats()]
     if not any(name.upper() in map(str.upper, (*one.types.values(), *one.type_groups)) for one in outputs):
+        if "," in name:
+            raise UsageError(f"--type {name}: one record type for each option; repeat --type")
         raise UsageError(
             f"--type {name}: unknown record type{suggest_names(name, format_names)}; --type list shows them"
         )

@@ -243,6 +243,8 @@ def read_hints(
     statements = _read_limited(
         schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
     )
+    if statements is not None and b"\0" in statements:
+        raise UsageError(f"--schema {schema}: the file has zero bytes; it is no text of CREATE TABLE statements")
     return Hints(
         keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
         keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
@@ -442,7 +444,13 @@ def _parse_number(text: str, full_text: str) -> int:
 def _parse_offset(text: str, size: int | None) -> int:
     _refuse_bare_gtid(text)
     if text != "end" and not text.startswith("end-"):
-        return parse_size(text)
+        try:
+            return parse_size(text)
+        except UsageError:
+            raise UsageError(
+                f"{shorten(text)!r} is not a position; write an offset such as 4096, 0x1000 or end-4KiB, record:N, "
+                f"seq:N, gtid:GTID or FILE:POSITION"
+            ) from None
     if size is None:
         raise UsageError(f"position {text!r}: the end of a stream is not known")
     return max(0, size - parse_size(text[4:] or 0))

@@ -106,11 +106,13 @@ _UNNAMED_COLUMN = "@1"
 class ColumnTracker:
     """Compare the columns that a condition names with those that the tables of a log have.
 
-    Only formats with row images describe columns; for other formats the comparison has no result.
+    Only formats with row images describe columns; for other formats the comparison has no result. table: the only table
+    whose columns are added; "" = there may be others.
     """
 
-    def __init__(self, condition: str) -> None:
+    def __init__(self, condition: str, table: str = "") -> None:
         self._condition_columns, self._table_columns = compile_condition(condition).columns, set[str]()
+        self._table = table
 
     @property
     def missing_columns(self) -> frozenset[str]:
@@ -143,7 +145,7 @@ class ColumnTracker:
     def unknown_message(self) -> str | None:
         """Message about a column that no table has; None = all columns were found, or no table is known."""
         return (
-            _make_message(min(self.missing_columns), self._table_columns)
+            _make_message(min(self.missing_columns), self._table_columns, self._table)
             if self.missing_columns and self._table_columns
             else None
         )
@@ -160,17 +162,17 @@ def _iter_column_names(body: Any) -> Iterator[str]:
         yield column.get("name") or f"@{number}"
 
 
-def _make_message(name: str, table_columns: set[str]) -> str:
+def _make_message(name: str, table_columns: set[str], table: str) -> str:
     nameless = _UNNAMED_COLUMN in table_columns
     more = ", …" if len(table_columns) > _MAX_LISTED else ""
-    listed = f"; they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
+    listed = f"; {'it has' if table else 'they have'} {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
     suggestion = suggest_names(name, table_columns) or listed
     if nameless:
         suggestion += (
             " (some columns have no names in the log: supply them with --schema FILE.sql, or use "
             "the position: after.`@1`)"
         )
-    return f"--where: no table of the log has a column {name}{suggestion}"
+    return f"--where: {f'{table} has no' if table else 'no table of the log has a'} column {name}{suggestion}"
 
 
 # --- Conditions evaluated by compiled code ---

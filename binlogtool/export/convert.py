@@ -366,6 +366,7 @@ def _typed_options(
     if to not in TABLE_TARGETS:
         raise UsageError(
             f"--{'per-table' if per_table else 'image'} is for tables ({', '.join(TABLE_TARGETS)}), not for {to}"
+            f"{'; rows as JSON lines: --to json, or `binlogtool rows -O jsonl`' if to == 'jsonl' else ''}"
         )
     level = None if hints is None else hints.level
     if level is not None and not is_requested:

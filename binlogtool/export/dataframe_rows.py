@@ -15,11 +15,13 @@ import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
+from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
+from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TypedRowOptions, typed_selection
+from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
+from binlogtool.export.read_members import iter_tables
 from binlogtool.export.record_rows import RowLayout, read_row_parts, resize_batches
 from binlogtool.export.single_table import TableRowReader, TableSearch, build_single_table_options
 
@@ -79,6 +81,8 @@ class ChangedRowSource:
         search.read_older_files(log.paths, log.limits, log.backend, log.hints)
         known_tables = tuple(search.known_tables)
         search.read_log(log, self._selection)
+        if not search.is_found and is_part_selected(self._selection):
+            search.read_log(log, Selection())
         layout = search.make_layout()
         self._reader = TableRowReader(self._options, layout, log.limits, known_tables=known_tables, keeps_all=False)
         return layout.schema
@@ -92,6 +96,13 @@ class ChangedRowSource:
             return False
 
         return self._reader.read_batches(log, "", self._selection, WHOLE_FILE, report)
+
+    def require_columns(self, where: str) -> None:
+        """Check that the table has the columns of a condition. Raises UsageError: it has not."""
+        assert self._reader is not None
+        tracker = ColumnTracker(where, self._name)
+        tracker.add_columns(field.name for field in self._reader.layout.fields)
+        tracker.require_known()
 
 
 # --- Rows of a log for notebooks ---
@@ -120,9 +131,14 @@ class LogRows:
         self, log: Log, source: RowSource, selection: Selection, columns: Sequence[str], title: str
     ) -> None:  # fmt: skip
         self._log, self._source, self._selection, self._columns, self._title = log, source, selection, columns, title
+        self._allows_missing = False
         self._schema: pa.Schema | None = None
         self._findings: tuple[FileFinding, ...] | None = None
         self._row_count: int | None = None
+
+    def allow_missing_columns(self) -> None:
+        """Return null for requested columns that the table does not have, and no row for a condition about one."""
+        self._allows_missing = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -134,7 +150,9 @@ class LogRows:
         """
         if self._schema is None:
             with self._log.reopen() as log:
-                self._schema = _select_columns(self._source.read_schema(log), self._columns)
+                self._schema = _select_columns(
+                    self._source.read_schema(log), self._columns, self._title, allows_missing=self._allows_missing
+                )
         return self._schema
 
     @property
@@ -163,8 +181,8 @@ class LogRows:
             raise UsageError(f"batches of {size} rows: 1 is the least")
         return resize_batches(self._read_pass(), size)
 
-    def _read_pass(self) -> Iterator[pa.RecordBatch]:
-        names, findings, count = self.schema.names, list[FileFinding](), 0
+    def _read_pass(self, *, all_columns: bool = False) -> Iterator[pa.RecordBatch]:
+        schema, findings, count = self.schema, list[FileFinding](), 0
 
         def add_finding(trouble: FileFinding) -> None:
             if len(findings) < MAX_LISTED_FINDINGS:
@@ -172,7 +190,7 @@ class LogRows:
 
         with self._log.reopen() as log:
             for batch in self._source.build_batches(log, add_finding):
-                yield batch.select(names)
+                yield batch if all_columns else _conform_batch(batch, schema)
                 count += batch.num_rows
         if not count:
             self._require_known_names()
@@ -182,6 +200,8 @@ class LogRows:
         """Check that the log has the names in the selection, which selected nothing. Raises UsageError: it has not."""
         with self._log.reopen() as log:
             if self._selection.where is not None:
+                if isinstance(self._source, ChangedRowSource) and not self._allows_missing:
+                    self._source.require_columns(self._selection.where)
                 log.require_columns(self._selection.where)
             log.find_unmatched(replace(self._selection, where=None), 0).require_none()
 
@@ -212,11 +232,11 @@ class LogRows:
         """
         from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
 
-        for batch in self.batches(size):
-            names = list(self._columns) or [
+        for batch in resize_batches(self._read_pass(all_columns=True), size):
+            names = [name for name in self._columns if name in batch.schema.names] or [
                 *select_used_details(batch, ("txn",)),
                 *select_shown_columns(self.schema),
-                *select_used_details(batch, ("key", "ops")),
+                *select_used_details(batch, ("key", "ops", *(("unfit",) if image == "both" else ()))),
             ]
             yield names, to_text_rows(batch, names, image)
 
@@ -276,12 +296,7 @@ def create_log_rows(
 
 def find_tables(log: Log, selection: Selection) -> list[str]:
     """Return the names of the tables in a log: tables with rows, and tables that are created."""
-    names = dict[str, None]()
-    for part in log.row_batches(typed_selection(selection), is_selected=lambda _: False):
-        if not isinstance(part, FileFinding):
-            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
-                names.update((table.name, None) for table in content.described)
-    return list(names)
+    return list(dict.fromkeys(table.name for table in iter_tables(log, typed_selection(selection))))
 
 
 def _require_library(library: str) -> None:
@@ -289,18 +304,33 @@ def _require_library(library: str) -> None:
         raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
 
 
-def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the selected columns.
+def _select_columns(schema: pa.Schema, columns: Sequence[str], title: str, *, allows_missing: bool) -> pa.Schema:
+    """Return the schema of the selected columns. title: of the rows. allows_missing: other columns are null.
 
     Raises:
         UsageError: a column does not exist.
     """
-    for name in columns:
-        if name not in schema.names:
-            suggestions = get_close_matches(name, schema.names, 1)
-            text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(schema.names)}"
-            raise UsageError(f"columns: there is no {name!r}; {text}")
-    return pa.schema([schema.field(name) for name in columns]) if columns else schema
+    if not allows_missing:
+        for name in columns:
+            _require_column(name, schema.names, title)
+    fields = [schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in columns]
+    return pa.schema(fields) if columns else schema
+
+
+def _require_column(name: str, known: Sequence[str], title: str) -> None:
+    """Raise UsageError if a requested column is not among the known ones. title: what has these columns."""
+    if name not in known:
+        suggestions = get_close_matches(name, known, 1)
+        text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(known)}"
+        raise UsageError(f"columns: there is no {name!r} in {title}; {text}")
+
+
+def _conform_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of a schema; those that the batch does not have are null."""
+    if set(schema.names) <= set(batch.schema.names):
+        return batch.select(schema.names)
+    columns = [batch[one.name] if one.name in batch.schema.names else pa.nulls(len(batch), one.type) for one in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -200,6 +200,10 @@ class StreamJob(msgspec.Struct):
                 reason = f" ({'; '.join(unmatched.absent)})" if unmatched.absent else ""
                 raise UsageError(f"the selection has {problem}; nothing was written{reason}")
         self.remarks = (*unmatched.missing, *unmatched.absent)
+        if self.to == "jsonl" and self.envelope is None and self.selection.objects and selected:
+            self.remarks += (
+                "these are records; rows with the table's columns: `binlogtool rows -O jsonl` or --to json",
+            )
 
     @property
     def row_changes(self) -> int | None:

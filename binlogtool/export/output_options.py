@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import MissingExtraError, UsageError
+from binlogtool.errors import MissingExtraError, UsageError, suggest_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
 from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_name
 from binlogtool.limits import MIB
@@ -128,6 +128,24 @@ def _check_row_condition(text: str) -> None:
 def typed_selection(selection: Selection) -> Selection:
     """Return the selection for reading, which includes records that define tables and transactions."""
     return replace(selection, objects=(), exclude_objects=(), where=None, skip=0, limit=None)
+
+
+def is_part_selected(selection: Selection) -> bool:
+    """Return True if a selection of records leaves some out, apart from damage."""
+    return replace(selection, on_damage="skip", live=False, whole=frozenset(), once=False) != Selection()
+
+
+_MAX_NAMED_TABLES = 8
+
+
+def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
+    """Return a text that a table is missing among these tables, with the most similar names."""
+    names = sorted(tables)
+    if suggestion := suggest_names(name, names):
+        return f"the log contains no such table{suggestion}"
+    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
+    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
+    return f"the log contains no such table; {listing}"
 
 
 # --- Options of change messages ---

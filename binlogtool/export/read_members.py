@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
@@ -161,3 +161,11 @@ def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> 
         ReadOptions(format=member.format, limits=request.limits, backend=request.backend, hints=member_hints),
         LogReader,
     )
+
+
+def iter_tables(log: LogReader, selection: Selection) -> Iterator[TableSchema]:
+    """Yield the tables that the selected records describe."""
+    for part in log.row_batches(selection, is_selected=lambda _: False):
+        if not isinstance(part, FileFinding):
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                yield from content.described

@@ -147,19 +147,43 @@ def _to_cell(column: str, text: str) -> str:
         return text
 
 
+def _to_cells(name: str, column: pa.ChunkedArray) -> list[str | None]:
+    """Return the values of a column as texts for people; None = NULL."""
+    if pa.types.is_binary(column.type):
+        return [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
+    if pa.types.is_float32(column.type):  # a Python float would show digits that the value does not have
+        column = column.cast(pa.string())
+    return [None if value is None else _to_cell(name, str(value)) for value in column.to_pylist()]
+
+
+def _decode_unfit(text: str | None) -> dict[str, Any]:
+    """Return the values that columns of a row cannot hold, by path."""
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+
+
 def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str], image: str) -> list[list[str | None]]:
-    """Return the cells of some columns as texts; None = NULL, `NOT_LOGGED` = the row's image lacks the column."""
-    texts = convert_to_texts(pa.Table.from_batches([batch]).select(list(columns)), nested=True)
+    """Return the cells of some columns as texts; None = NULL, `NOT_LOGGED` = the row's image lacks the column.
+
+    A value that its column cannot hold, such as 0000-00-00, is shown as the log has it.
+    """
+    chosen = pa.Table.from_batches([batch]).select(list(columns))
+    texts = convert_to_texts(chosen, nested=True)
     cells = [
-        [None if value is None else _to_cell(name, str(value)) for value in column.to_pylist()]
-        for name, column in zip(columns, texts.columns, strict=True)
+        _to_cells(name, raw if pa.types.is_binary(raw.type) else text)
+        for name, raw, text in zip(columns, chosen.columns, texts.columns, strict=True)
     ]
     rows = [list(row) for row in zip(*cells, strict=True)]
-    if "absent" not in batch.schema.names:
+    if not {"op", "absent", "unfit"} <= set(batch.schema.names):
         return rows
-    for row, op, paths in zip(rows, batch["op"].to_pylist(), batch["absent"].to_pylist(), strict=True):
+    details = (batch[name].to_pylist() for name in ("op", "absent", "unfit"))
+    for row, op, absent, unfit in zip(rows, *details, strict=True):
         side = "before" if image == "before" or op == "DELETE" else "after"
-        for i, name in enumerate(columns if paths else ()):
-            if row[i] is None and f"{side}.{name}" in paths:
+        values = _decode_unfit(unfit)
+        for i, name in enumerate(columns if absent or values else ()):
+            path = f"{side}.{name}"
+            if path in values:
+                value = values[path]
+                row[i] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            elif row[i] is None and absent and path in absent:
                 row[i] = NOT_LOGGED
     return rows

@@ -18,10 +18,16 @@ from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import ReadRequest
-from binlogtool.export.output_options import TypedRowOptions, build_typed_options, typed_selection
+from binlogtool.export.output_options import (
+    TypedRowOptions,
+    build_typed_options,
+    describe_missing_table,
+    is_part_selected,
+    typed_selection,
+)
 from binlogtool.export.read_members import open_member
 from binlogtool.export.record_rows import DAMAGE, RowReader, check_column_names, resize_batches
-from binlogtool.export.table_router import TableRouter, describe_missing_table
+from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
     METADATA_COLUMNS,
@@ -73,6 +79,11 @@ class TableSearch:
         self.tables, self.ids = dict[str, TableSchema](), set[str]()
         self._older, self._formats = list[TableSchema](), set[str]()
         self._evolution, self._table = TableEvolution(), TableSchema("", ())
+
+    @property
+    def is_found(self) -> bool:
+        """True if a record describes the table."""
+        return bool(self._evolution.kinds)
 
     @property
     def known_tables(self) -> list[TableSchema]:
@@ -142,16 +153,20 @@ def search_table(request: ReadRequest, hints: Hints | None) -> TableSearch:
     search = TableSearch(request.object, options, widest=request.unsigned == "decimal")
     files = [(member.path, member.format) for member in request.members]
     search.read_older_files(files, request.limits, request.backend, hints)
-    for member in request.members:
-        if table_rules(member.path, member.format) is None:
-            continue
-        try:
-            with open_member(member, request, hints) as log:
-                search.read_log(log, typed_selection(request.selection))
-        except UsageError:
-            raise
-        except BinlogtoolError:
-            continue  # its reader reports the error
+    selected = typed_selection(request.selection)
+    for selection in (selected, Selection()) if is_part_selected(selected) else (selected,):
+        if search.is_found:
+            break
+        for member in request.members:
+            if table_rules(member.path, member.format) is None:
+                continue
+            try:
+                with open_member(member, request, hints) as log:
+                    search.read_log(log, selection)
+            except UsageError:
+                raise
+            except BinlogtoolError:
+                continue  # its reader reports the error
     return search
 
 

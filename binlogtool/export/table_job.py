@@ -39,8 +39,8 @@ from binlogtool.export.manifest import (
     TaskPiece,
     piece_size,
 )
-from binlogtool.export.output_options import TableFileOptions, TypedRowOptions
-from binlogtool.export.read_members import open_member, read_definitions, tables_before
+from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
+from binlogtool.export.read_members import iter_tables, open_member, read_definitions, tables_before
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
@@ -294,13 +294,25 @@ class TypedRows(msgspec.Struct, frozen=True):
     def merge_outcomes(self, outcomes: Sequence[RouterSummary]) -> RouterSummary:
         """Return the summary of the log."""
         summary = RouterSummary()
-        for one in outcomes:
+        for one, following in zip(outcomes, (*outcomes[1:], None), strict=True):
             summary.merge(one)
+            if following is None or not one.is_continued_by(following):
+                summary.add_unfinished(one.open_transaction)
         return summary
+
+    def add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest, hints: Hints | None) -> None:
+        """Add the tables that the log has only outside the selection, if one that the options name is missing."""
+        if any(outcome.find_missing(self.options)):
+            for member in request.members:
+                if not member.trouble and table_rules(member.path, member.format) is not None:
+                    with open_member(member, request, hints) as log:
+                        outcome.seen.update((table.name, table) for table in iter_tables(log, Selection()))
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
         """Check that the tables and columns that the options name exist. Raises UsageError: one does not."""
         result.outcome.check_tables_exist(self.options)
+        if self.options.objects and not tables:
+            result.outcome.add_remark(f"the selection contains no row of {', '.join(self.options.objects)}")
         if not result.finding_tally.counts:
             result.outcome.check_columns_exist(self.options)
 
@@ -422,6 +434,8 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
                 result.finding_tally.merge(one.finding_tally)
             if result.finding_tally.errors and self.selection.on_damage == "stop":
                 return self._build_manifest(inputs, result, {}, {}, runner)
+            if isinstance(self.kind, TypedRows) and is_part_selected(self.selection):
+                self.kind.add_unselected_tables(result.outcome, request, self.hints)
             self.kind.check_result(result, tables)
             outputs = self._finish(runner, tables, stage)
             return self._build_manifest(inputs, result, tables, outputs, runner)

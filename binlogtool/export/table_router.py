@@ -5,7 +5,6 @@ Rows that belong to no table go to DAMAGE. A table with that name is shown as `D
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -18,16 +17,23 @@ import pyarrow.compute as compute
 from msgspec import structs
 
 from binlogtool import limits as limits_module
-from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_other_table
+from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.record_rows import DAMAGE
+from binlogtool.export.row_metadata import (
+    describe_row_transaction,
+    describe_transaction,
+    format_place,
+    has_content,
+    has_transaction_ends,
+    record_metadata,
+)
 from binlogtool.export.typed_columns import (
     IMAGES,
     METADATA_COLUMNS,
@@ -39,6 +45,7 @@ from binlogtool.export.typed_columns import (
     build_table_batch,
     check_same_table,
     get_cell_converter,
+    has_names,
     to_arrow_type,
     to_cells,
 )
@@ -123,7 +130,7 @@ class EventColumns:
         self.records = np.asarray(events.record_indexes) + row_batch.record
         self.offsets = np.asarray(events.offsets) + row_batch.base
         self.sources = np.where(owners < 0, -1, np.array([*source_numbers, -1])[owners])
-        self.serials = serials
+        self.serials, self._sources = serials, list(names.sources)
         self.groups, self.ends = np.asarray(events.groups), np.cumsum(self.sizes)
         self.selected: Any = None
         self.commits = np.zeros(self.row_count, dtype=bool)
@@ -159,6 +166,12 @@ class EventColumns:
             before, rows = bool((~is_own & (self.groups[committing] == 0)).any()), rows[is_own]
         self.commits[rows] = True
         return before
+
+    def find_transaction(self, event: int) -> str | None:
+        """Return the transaction of an event as text."""
+        source = self._sources[self.sources[event]] if self.sources[event] >= 0 else None
+        serial = int(self.serials[event])
+        return None if source is None or source[0] is None else f"{source[0]}{serial if serial >= 0 else ''}"
 
     def last_row(self) -> int | None:
         """Return the index of the last selected row; None if the last transaction has none."""
@@ -441,7 +454,6 @@ def _convert_raw_values(
 _MAX_BATCH_ROWS = 8192
 _TABLE_MEMORY_DIVISOR, _TOTAL_MEMORY_DIVISOR = 32, 8
 """Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
-_MAX_NAMED_TABLES = 8
 _RUN_BYTES, _EVENT_BYTES = 512, 160
 """Approximate memory, in bytes, of a run of rows, and of the metadata of an event."""
 _BATCH_MEMORY_FACTOR = 2
@@ -475,7 +487,9 @@ class RouterSummary(msgspec.Struct):
         general_rows: reason -> number of rows that were decoded record by record.
         unplaced: tables without rows so far whose records could not be decoded.
         is_open: at the end, the transaction of the last row has not ended.
+        open_transaction: text about this transaction, "" if the format has no ends of transactions.
         ends_earlier: the transaction of an earlier row ends here, before any other row.
+        has_begun: a transaction begins or ends.
     """
 
     seen: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -488,8 +502,9 @@ class RouterSummary(msgspec.Struct):
     general_rows: Counter[str] = msgspec.field(default_factory=Counter)
     unplaced: set[str] = msgspec.field(default_factory=set)
     is_open: bool = False
+    open_transaction: str = ""
     ends_earlier: bool = False
-    _has_begun: bool = False
+    has_begun: bool = False
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
 
     def add_remark(self, text: str, table: str = "") -> None:
@@ -519,21 +534,35 @@ class RouterSummary(msgspec.Struct):
         }
         return {name: value for name, value in details.items() if value}
 
+    def add_unfinished(self, text: str) -> None:
+        """Add a remark about a transaction without end. text: names it; "" = there is none."""
+        if text:
+            self.add_remark(f"{text} has no end in what was read; its rows are included, with commit = false")
+
+    def is_continued_by(self, other: RouterSummary) -> bool:
+        """Return True if the next part of the log may continue the open transaction."""
+        return self.is_open and (other.ends_earlier or not other.has_begun)
+
     def note_transaction(self, *, ends: bool) -> None:
         """Note that a transaction begins, or ends, without a row before."""
-        if not self._has_begun:
-            self.ends_earlier, self._has_begun = ends and not self.rows_by_file, True
+        if not self.has_begun:
+            self.ends_earlier, self.has_begun = ends and not self.rows_by_file, True
+
+    def find_missing(self, options: TypedRowOptions) -> Iterator[str]:
+        """Yield the patterns that match no table that was seen."""
+        for pattern in options.objects:
+            if not any(options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
+                yield pattern
 
     def check_tables_exist(self, options: TypedRowOptions) -> None:
         """Raise UsageError if a pattern matches no table of the log."""
-        for pattern in options.objects:
-            if not any(options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
-                message = describe_missing_table(self.seen, pattern)
-                if count := self.unlogged_records + self.other_unlogged_records:
-                    message += (
-                        f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
-                    )
-                raise UsageError(f"--object {pattern}: {message}")
+        for pattern in self.find_missing(options):
+            message = describe_missing_table(self.seen, pattern)
+            if count := self.unlogged_records + self.other_unlogged_records:
+                message += (
+                    f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                )
+            raise UsageError(f"--object {pattern}: {message}")
 
     def check_columns_exist(self, options: TypedRowOptions) -> None:
         """Raise UsageError if no row was selected and the condition names a column that no table has."""
@@ -609,11 +638,15 @@ class _PendingRows:
 
 
 class _LastRow(NamedTuple):
-    """Last row of an open transaction: `values[key]` is its `commit`. pending: the rows that contain it."""
+    """Last row of an open transaction: `values[key]` is its `commit`. pending: the rows that contain it.
+
+    place: text about the transaction; "" = the format has no ends of transactions.
+    """
 
     values: Any
     key: Any
     pending: _PendingRows | None
+    place: str
 
 
 class TableRouter:
@@ -696,12 +729,12 @@ class TableRouter:
             self._row_condition.set_block(block)
         for i, content in enumerate(block.bodies):
             if content is not None and content.begins:
-                self._last = None
+                self._note_begin()
                 self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
             is_emptied = self._keeps_emptied and content is not None and bool(content.emptied)
-            if block.findings.get(i) or is_emptied or (content is not None and _has_content(content)):
+            if block.findings.get(i) or is_emptied or (content is not None and has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
     def _add_row_batch(self, row_batch: RowBatch) -> None:
@@ -711,7 +744,7 @@ class TableRouter:
         if events.closes:
             self._mark_transaction_end()
         elif events.begins:
-            self._last = None
+            self._note_begin()
             self.summary.note_transaction(ends=False)
         if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
             self._flush_all()
@@ -739,7 +772,9 @@ class TableRouter:
         if not events.open or (last_row is None and int(columns.groups[-1])):
             self._last = None
         elif last_row is not None:
-            self._last = _LastRow(columns.commits, last_row, last_pending)
+            last = last_event if last_event >= 0 else 0
+            place = describe_transaction(row_batch.file, int(columns.offsets[last]), columns.find_transaction(last))
+            self._last = _LastRow(columns.commits, last_row, last_pending, place)
 
     def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
         """Return the mask of the selected rows of a batch; None = all."""
@@ -763,9 +798,18 @@ class TableRouter:
             if self._row_condition is not None:
                 self.summary.columns.update(column.name for column in table.columns)
 
+    def _note_begin(self) -> None:
+        """Note that a transaction begins; the open one, if there is one, has no end."""
+        self.summary.add_unfinished(self._describe_open())
+        self._last = None
+
+    def _describe_open(self) -> str:
+        """Return a text about the transaction of the last row; "" if it has ended, or no end is expected."""
+        return "" if self._last is None or self.is_full or not self.summary.has_begun else self._last.place
+
     def flush(self) -> None:
         """Build batches of all pending rows."""
-        self.summary.is_open = self._last is not None
+        self.summary.is_open, self.summary.open_transaction = self._last is not None, self._describe_open()
         for pending in self._tables.values():
             pending.flush()
 
@@ -785,11 +829,11 @@ class TableRouter:
         if content.changes is not None and not self._options.may_be_selected(content.changes):
             content = self._note_other_table(block, i, content, content.changes)
         findings = tuple(filter(self._options.is_relevant, (*block.findings.get(i, ()), *content.findings)))
-        meta = _record_metadata(block, i, content, findings) | {
-            "commit": False if _has_transaction_ends(block.format) else None
+        meta = record_metadata(block, i, content, findings) | {
+            "commit": False if has_transaction_ends(block.format) else None
         }
         if content.remark:
-            self.summary.add_remark(f"{_format_place(block, i)}: {content.remark}")
+            self.summary.add_remark(f"{format_place(block, i)}: {content.remark}")
         for finding in findings:
             self._sink.report_finding(block.file, finding)
         if (
@@ -819,7 +863,7 @@ class TableRouter:
         """Count an unlogged change of a table that is not selected, and drop its findings except notes."""
         self.summary.other_unlogged_records += 1
         self._last = None
-        self.summary.add_remark(f"{_format_place(block, i)}: {describe_other_table(table.name)}", table.name)
+        self.summary.add_remark(f"{format_place(block, i)}: {describe_other_table(table.name)}", table.name)
         return structs.replace(
             content, findings=tuple(one for one in content.findings if one.severity is Severity.NOTE)
         )
@@ -859,16 +903,16 @@ class TableRouter:
             or (self._row_condition and not self._row_condition.select_rows(i, dict))
         ):
             return
-        pending = self._pending_for_table(filled.table, _format_place(block, i))
+        pending = self._pending_for_table(filled.table, format_place(block, i))
         row_meta = meta | {"op": OPERATION_BY_SIDES[cells.sides]}
-        self._last = _LastRow(row_meta, "commit", pending)
+        self._last = _LastRow(row_meta, "commit", pending, describe_row_transaction(row_meta))
         if cells.absent:
             row_meta["absent"] = absent_paths(cells.absent, pending.fields)
         pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
         self.summary.rows_by_file[block.file] += row_count
 
     def _add_row(self, row: TableRow, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
-        pending = self._pending_for_table(row.table, _format_place(block, i))
+        pending = self._pending_for_table(row.table, format_place(block, i))
         size, pending_memory = estimate_row_bytes(row), self._pending_memory
         if (
             pending.filled is not None
@@ -879,7 +923,7 @@ class TableRouter:
         if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
         row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
-        self._last = _LastRow(row_values, "commit", pending)
+        self._last = _LastRow(row_values, "commit", pending, describe_row_transaction(meta))
         pending.rows.append(row_values)
         self.summary.rows_by_file[block.file] += 1
         pending.add_size(size)
@@ -890,7 +934,7 @@ class TableRouter:
         if pending.table is not table:
             check_same_table(pending.table or table, table)
             self._note_tables((table,))
-            if table.columns and table.columns[0].name == "@1":
+            if not has_names(table):
                 text = f"{table.name}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
                 self.summary.add_remark(text, table.name)
             pending.set_table(table, place)
@@ -938,50 +982,3 @@ class TableRouter:
         if pending.filled is not None:
             pending.flush()
         pending.rows.append(meta | {"before": None, "after": None})
-
-
-def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
-    """Return a text that a table is missing among these tables, with the most similar names."""
-    names = sorted(tables)
-    if suggestion := suggest_names(name, names):
-        return f"the log contains no such table{suggestion}"
-    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
-    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
-    return f"the log contains no such table; {listing}"
-
-
-def _record_metadata(
-    block: RecordBlock, i: int, content: RecordTableRows, findings: tuple[Finding, ...]
-) -> dict[str, Any]:
-    envelope = block.envelope
-    return {
-        "op": envelope.type[i],
-        "seq": _fit_int64(envelope.seq[i]),
-        "txn": None if envelope.txn[i] is None else str(envelope.txn[i]),
-        "time": _fit_int64(envelope.time[i] if content.time is None else content.time),
-        "server": _fit_int64(envelope.origin[i]),
-        "file": record_rows.printable_path(block.file),
-        "record": int(block.record[i]),
-        "offset": int(block.offset[i]),
-        "findings": findings_to_json(findings),
-    }
-
-
-@functools.cache
-def _has_transaction_ends(format: str) -> bool:
-    """Return True if logs of this format contain the end of transactions."""
-    rules = open_file_module.find_format(format).tables
-    return rules is None or rules.transactions
-
-
-def _fit_int64(value: int | None) -> int | None:
-    """Return a number that fits a signed 64-bit column; otherwise None."""
-    return value if value is not None and -1 << 63 <= value < 1 << 63 else None
-
-
-def _has_content(content: RecordTableRows) -> bool:
-    return bool(content.rows or content.cells or content.ends or content.findings or content.remark)
-
-
-def _format_place(block: RecordBlock, i: int) -> str:
-    return f"{record_rows.printable_path(block.file)} at {int(block.offset[i]):,}"

@@ -479,6 +479,11 @@ def build_table_batch(fields: tuple[TypedColumn, ...], rows: list[dict[str, Any]
 _METADATA_NAMES = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
+def has_names(table: TableSchema) -> bool:
+    """Return False if the columns of a table are known only by their positions (@1, @2, …)."""
+    return not table.columns or table.columns[0].name != "@1"
+
+
 class TableEvolution:
     """Columns of one table so far.
 
@@ -502,7 +507,8 @@ class TableEvolution:
         for name, kind in [(c.name, c.type) for c in table.columns]:
             old_kind = self.kinds.get(name)
             self.kinds[name] = kind if old_kind is None else widen_type(old_kind, kind) or old_kind
-            if is_first or (is_partial and old_kind is None):
+            has_both_names = has_names(before or table) and has_names(table)
+            if is_first or (is_partial and old_kind is None) or not has_both_names:
                 continue
             if old_kind is None:
                 changes.append(f"the column {name} ({kind}) is new")
@@ -510,7 +516,7 @@ class TableEvolution:
                 changes.append(f"the column {name} ({old_kind}) is {self.kinds[name]} now")
             elif widen_type(old_kind, kind) is None:
                 changes.append(f"the column {name} is {old_kind}: values of type {kind} are kept in unfit")
-        if before is None or before.is_partial:
+        if before is None or before.is_partial or not (has_names(before) and has_names(table)):
             return changes
         removed = {c.name for c in before.columns} - {c.name for c in table.columns}
         return changes + [f"the column {name} no longer exists" for name in sorted(removed)]

@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
@@ -81,6 +81,7 @@ class TrackedBatch(NamedTuple):
 class TableMaps(msgspec.Struct):
     """Table maps by table id; repeated maps are parsed once.
 
+    `by_id`: the last map of each table id. `open_ids`: ids whose map is valid: its TABLE_MAP is in the open statement.
     `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB server
     wrote them; None if unknown (see `parse_table_map`). `version`: number of definition changes so far; each one drops
     the parsed maps.
@@ -91,6 +92,7 @@ class TableMaps(msgspec.Struct):
     history: TableHistory | None = None
     version: int = 0
     by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
+    open_ids: set[int] = msgspec.field(default_factory=set)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
 
     def add_map(self, body: bytes) -> TableMap | None:
@@ -100,21 +102,29 @@ class TableMaps(msgspec.Struct):
             try:
                 table_map = parse_table_map(body, self.id_size, self.is_mariadb)
             except MalformedError:
-                self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
+                table_id = int.from_bytes(body[: self.id_size], "little")
+                self.by_id.pop(table_id, None)
+                self.open_ids.discard(table_id)
                 return None
             table_map = table_map if self.history is None else self.history.complete_table_map(table_map)
             if len(self._parsed) >= MAX_TABLE_MAPS:
                 self._parsed.clear()
             self._parsed[body] = table_map
         if len(self.by_id) >= MAX_TABLE_MAPS:
-            self.by_id.clear()
+            self.clear()
         self.by_id[table_map.table_id] = table_map
+        self.open_ids.add(table_map.table_id)
         return table_map
+
+    def clear(self) -> None:
+        """Forget all maps."""
+        self.by_id.clear()
+        self.open_ids.clear()
 
     def add_query(self, code: int, body: memoryview) -> None:
         """Process a QUERY event: after one that changes a table, all maps are new."""
         if self.history is not None and self.history.add_query(code, body):
-            self.by_id.clear()
+            self.clear()
             self._parsed.clear()
             self.version += 1
 
@@ -126,12 +136,16 @@ class TableMaps(msgspec.Struct):
             self.version += 1
 
     def find_map(self, body: memoryview) -> TableMap | None:
-        """Return the map that a row event refers to, or None."""
-        return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
+        """Return the map of a row event, None if its statement has none; the last row event ends the statement."""
+        table_id = int.from_bytes(body[: self.id_size], "little")
+        table_map = self.by_id.get(table_id) if table_id in self.open_ids else None
+        if len(body) > self.id_size and body[self.id_size] & STMT_END:
+            self.open_ids.clear()
+        return table_map
 
     def create_nested(self) -> TableMaps:
         """Return the table maps for nested events, which have maps of their own."""
-        return TableMaps(6, self.is_mariadb, self.history, self.version, {}, self._parsed)
+        return TableMaps(6, self.is_mariadb, self.history, self.version, {}, set(), self._parsed)
 
 
 NO_RECORD = -1
@@ -196,6 +210,7 @@ class EventTracker(msgspec.Struct):
         if before is not None:
             self.transactions, self.current_owner = replace(before.transactions), before.current_owner
             self.maps.by_id.update(before.maps.by_id)
+            self.maps.open_ids.update(before.maps.open_ids)
 
     def load_first_history(self) -> TableHistory | None:
         """Return the table definitions at the beginning of the file, from the preceding file if it was tracked."""
@@ -213,7 +228,9 @@ class EventTracker(msgspec.Struct):
     def copy(self) -> EventTracker:
         """Return an independent copy."""
         history = None if self.maps.history is None else self.maps.history.copy()
-        maps = replace(self.maps, by_id=dict(self.maps.by_id), history=history, _parsed={})
+        maps = replace(
+            self.maps, by_id=dict(self.maps.by_id), open_ids=set(self.maps.open_ids), history=history, _parsed={}
+        )
         group_state = replace(self.transactions)
         result = EventTracker(None, maps, group_state, self.current_owner)
         result._tracked_end = self._tracked_end
@@ -229,7 +246,7 @@ class EventTracker(msgspec.Struct):
         `start`: where reading continues.
         """
         self.transactions.reset()
-        self.maps.by_id.clear()
+        self.maps.clear()
         self.maps.discard_definitions()
         if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
             self.maps.history.continue_from(self._start[1])
@@ -256,6 +273,8 @@ class EventTracker(msgspec.Struct):
                 self._container_owners[batch.first_record + i] = self.current_owner
             if step is GroupStep.ENDS:
                 self.current_owner = NO_OWNER
+            if step is GroupStep.ENDS or step is GroupStep.OPENS:
+                self.maps.open_ids.clear()
         return TrackedBatch(owners, maps)
 
     def _find_map(self, code: int, body: memoryview) -> TableMap | None:

@@ -694,7 +694,7 @@ class _GroupTracker(EventTracker):
             stop, owner, begins = start + len(list(events)), self.current_owner, group != self.container_record
             if begins:
                 self.container_record, self.transactions, self.current_owner = group, Transactions(), NO_OWNER
-                self.maps.by_id.clear()
+                self.maps.clear()
             group_owners, group_maps = super().track_records(batch, start, stop)
             self.current_owner = group_owners[0] if begins else owner
             owners += [self.current_owner] * len(group_owners)

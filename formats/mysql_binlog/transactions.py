@@ -6,7 +6,7 @@ Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from binlogtool.errors import LimitError, UsageError
@@ -184,9 +184,6 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
 
 # --- Split points between transactions, with the state at each of them ---
 
-MAX_CARRIED_MAPS = 1024
-"""Maximum number of table maps that are handed over at a split point. Servers repeat the maps in each transaction."""
-
 _COLUMN_NAMES = ("type_code", "body_start", "body_end")
 
 
@@ -200,43 +197,31 @@ def create_split_finder(layout: LogFileLayout) -> BinlogSplitFinder | None:
 class BinlogSplitFinder:
     """Finds split points between transactions (`SplitFinder`).
 
-    `table_maps`: bodies of TABLE_MAP events by table id; `history`: table definitions; both as of the last split point.
+    `history`: table definitions as of the last split point. Table maps are not valid beyond their statement.
     """
 
     def __init__(self, layout: LogFileLayout, context: BinlogFileContext) -> None:
         self.layout = layout
         self.context = context
-        self.table_maps: dict[int, bytes] = {}
-        self._later_maps: dict[int, bytes] = {}
         own = context.tracker.maps.history
         self.history = TableHistory() if own is None else own.copy()
         self._later_statements: list[tuple[int, int, bytes]] = []
         self._last_split_offset = 0
         self._traits = build_traits({EventType.QUERY_COMPRESSED})
         self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
-        self._noted_maps = array("q")
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the split point after the last event of the batch at which no group is open."""
         count, state = batch.frames.count, self._kernel_state
-        state[tracker_kernels.BOUNDARY_COUNT] = state[tracker_kernels.MAP_COUNT] = 0
-        if len(self._noted_maps) < tracker_kernels.MAP_WIDTH * count:
-            self._noted_maps = array("q", bytes(8 * tracker_kernels.MAP_WIDTH * count))
+        state[tracker_kernels.BOUNDARY_COUNT] = 0
         columns = tracker_kernels.EventBodies._make(as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES)
-        kernel, map_slots, index = (
-            compile_kernel(tracker_kernels.find_boundaries),
-            array("q", [-1]) * tracker_kernels.MAP_SLOTS,
-            0,
-        )
+        kernel, index = compile_kernel(tracker_kernels.find_boundaries), 0
         while True:
-            index = kernel(
-                index, count, columns, batch.window, state, self._traits, WORD_TABLE, map_slots, self._noted_maps
-            )
+            index = kernel(index, count, columns, batch.window, state, self._traits, WORD_TABLE)
             if index == count:
                 break
             self._follow_query(batch, index)
             index += 1
-        self._note_maps(batch, state[tracker_kernels.BOUNDARY_COUNT])
         self._apply_statements(state[tracker_kernels.BOUNDARY_COUNT])
         split_point = split_after(batch, state[tracker_kernels.BOUNDARY_COUNT])
         self._last_split_offset = self._last_split_offset if split_point is None else split_point.offset
@@ -253,34 +238,12 @@ class BinlogSplitFinder:
         if state[tracker_kernels.SPLIT_GROUP_STATE] == NO_GROUP:
             state[tracker_kernels.BOUNDARY_COUNT] = index + 1
 
-    def _note_maps(self, batch: Batch, boundary: int) -> None:
-        """Record the table maps of a batch: those before its last boundary are valid there, others at the next."""
-        valid, later, numbers = [], [], self._noted_maps
-        for at in range(
-            0, tracker_kernels.MAP_WIDTH * self._kernel_state[tracker_kernels.MAP_COUNT], tracker_kernels.MAP_WIDTH
-        ):
-            first, last = numbers[at + tracker_kernels.FIRST_EVENT], numbers[at + tracker_kernels.LAST_EVENT]
-            if first < boundary:
-                valid.append((last if last < boundary else numbers[at + tracker_kernels.LAST_BEFORE_BOUNDARY], first))
-            if last >= boundary:
-                later.append((last, first))
-        if boundary:
-            _add_maps(self.table_maps, self._later_maps.values(), self.table_id_size)
-            self._later_maps.clear()
-        for target, found in ((self.table_maps, valid), (self._later_maps, later)):
-            _add_maps(target, (_get_body(batch, first) for _, first in sorted(found)), self.table_id_size)
-
     def _apply_statements(self, boundary: int) -> None:
         """Apply the statements of the batch before its last boundary; keep the others for the next one."""
         for index, code, body in self._later_statements:
             if index < boundary:
                 self.history.add_query(code, memoryview(body))
         self._later_statements = [(-1, code, body) for index, code, body in self._later_statements if index >= boundary]
-
-    @property
-    def table_id_size(self) -> int:
-        """Size of a table id in bytes."""
-        return self.context.tracker.maps.id_size
 
     def export_state_for_next_file(self) -> Any:
         """Return the table definitions."""
@@ -289,10 +252,10 @@ class BinlogSplitFinder:
     def export_state(self) -> dict[str, Any]:
         """Return the state at the last split point for JSON.
 
-        It has the table maps and, for a relay log, the FORMAT_DESCRIPTION as hexadecimal text; and where to decrypt
-        from.
+        It has the table definitions and, for a relay log, the FORMAT_DESCRIPTION as hexadecimal text; and where to
+        decrypt from.
         """
-        state: dict[str, Any] = {"maps": [body.hex() for body in self.table_maps.values()]}
+        state: dict[str, Any] = {}
         if not self.history.is_empty and (definitions := self.history.export_state()):
             state["declared"] = definitions
         if self.context.is_relay_log:
@@ -307,15 +270,11 @@ class BinlogSplitFinder:
         return decryptor.decryptor if isinstance(decryptor, EventDecryptorFactory) else None
 
     def resume(self, state: Any, record: int) -> FrameLevel | None:
-        """Restore the table maps, the table definitions, and the FORMAT_DESCRIPTION of a relay log."""
-        bodies = [bytes.fromhex(text) for text in state["maps"]]
+        """Restore the table definitions, and the FORMAT_DESCRIPTION of a relay log."""
         self.context.tracker.previous_relay_log = None  # no group is open here that the preceding file could have begun
-        _add_maps(self.table_maps, bodies, self.table_id_size)
         for history in (self.history, self.context.tracker.maps.history):
             if history is not None:
                 history.import_state(state.get("declared", ()))
-        for body in bodies:
-            self.context.tracker.maps.add_map(body)
         if (decryptor := self._get_decryptor()) is not None:
             decryptor.start_at(DecryptionAnchor(*state["sealed"]))
         next_level = self.layout.frame.next_level
@@ -324,24 +283,7 @@ class BinlogSplitFinder:
         return next_level(bytes.fromhex(state["description"]), self.context)
 
     def skip_damage(self) -> None:
-        """Reset the state after damage: the open group and the table maps are unknown."""
+        """Reset the state after damage: the open group and the table definitions are unknown."""
         self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
-        self.table_maps.clear()
-        self._later_maps.clear()
         self.history.discard()
         self._later_statements.clear()
-
-
-def _add_maps(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
-    """Add table maps, newest last, and drop the oldest ones above the limit."""
-    for body in bodies:
-        number = int.from_bytes(body[:id_size], "little")
-        maps.pop(number, None)
-        maps[number] = body
-    while len(maps) > MAX_CARRIED_MAPS:
-        del maps[next(iter(maps))]
-
-
-def _get_body(batch: Batch, index: int) -> bytes:
-    """Return the body of an event."""
-    return bytes(batch.window[int(batch.frames["body_start"][index]) : int(batch.frames["body_end"][index])])

@@ -276,3 +276,37 @@ def test_parquet_comes_from_the_embedded_spark(plain: Path, tmp_path: Path) -> N
     assert done.code == 0, done.err
     assert json.loads(done.out)["rows"] == 3
     assert pyarrow.parquet.read_table(target).num_rows == 3
+
+
+def test_rows_of_a_transaction_without_end_are_noted(corpus: Path, tmp_path: Path) -> None:
+    """The log was cut inside transaction 12, before its XID; the same log in use ends with a complete transaction."""
+    logs = corpus / "mysql-binlog" / "generated" / "damaged" / "mysql-9.7"
+    for name, is_noted in (("crc-truncated-in-transaction.bin", True), ("crc-in-use.bin", False)):
+        done = invoke("convert", "--to", "csv", "--per-table", "-o", str(tmp_path / name), str(logs / name))
+        text = "0001:12 has no end in what was read; its rows are included, with commit = false"
+        assert (done.code, text in done.text + done.err) == (0, is_noted)
+
+
+def test_json_lines_of_records_name_the_ways_to_rows(tmp_path: Path) -> None:
+    log, out = str(ROOT / "tests" / "corpus" / "guides" / "mariadb"), str(tmp_path / "out.jsonl")
+    done = invoke("convert", "--to", "jsonl", "--object", "shop.orders", "-o", out, log)
+    assert (
+        done.code == 0 and "these are records; rows with the table's columns: `binlogtool rows -O jsonl`" in done.text
+    )
+    refused = invoke("convert", "--to", "jsonl", "--per-table", "-o", out + "2", log)
+    assert refused.code == 2 and "rows as JSON lines: --to json, or `binlogtool rows -O jsonl`" in refused.err
+
+
+def test_names_that_damage_removes_give_one_note(corpus: Path, tmp_path: Path) -> None:
+    """The bytes before the rows of a table with 58 columns are zeros: its CREATE TABLE may be followed by another."""
+    log = corpus / "mysql-binlog" / "generated" / "damaged" / "mysql-9.7" / "crc-zero-hole.bin"
+    out = str(tmp_path / "out")
+    done = invoke("convert", "--to", "csv", "--per-table", "--on-damage", "skip", "-o", out, str(log))
+    assert done.code == 0 and done.text.count("its column names are unknown") == 1 and "is new" not in done.text
+
+
+def test_unknown_column_names_are_no_damage_in_the_last_line(corpus: Path, tmp_path: Path) -> None:
+    logs = str(corpus / "mysql-binlog" / "generated" / "mariadb-11.8" / "rotated-set")
+    words = ("convert", "--to", "jsonl", "--envelope", "debezium", "--append", "-o", str(tmp_path / "out"), logs)
+    done = invoke(*words)
+    assert done.code == 1 and "give their CREATE TABLE statements with --schema FILE.sql" in done.text.splitlines()[-1]

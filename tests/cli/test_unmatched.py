@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.invoke import invoke, program
+from tests.cli.invoke import ROOT, invoke, program
 
 LOG = str(Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016")
 MISSPELT = [
@@ -181,3 +181,15 @@ def test_a_script_says_that_its_selection_splits_a_transaction(
     done = invoke("convert", "--to", "sql", "-o", str(tmp_path / "o"), *chosen, LOG)
     said = r"1 transaction is only partly selected, the first one is (\d+-\d+-\d+)"
     assert (done.code, re.findall(said, done.text)) == (0, split)
+
+
+def test_several_types_in_one_option_are_refused_with_the_right_spelling() -> None:
+    done = invoke("dump", "--type", "XID,GTID", str(ROOT / "tests" / "corpus" / "guides" / "mariadb"))
+    assert done.code == 2 and "--type XID,GTID: one record type for each option; repeat --type" in done.err
+
+
+def test_a_binary_file_as_schema_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "bin.000001"
+    path.write_bytes(b"\xfebin\0\0\0")
+    done = invoke("rows", "--schema", str(path), str(ROOT / "tests" / "corpus" / "guides" / "mariadb"))
+    assert done.code == 2 and f"--schema {path}: the file has zero bytes" in done.err

@@ -20,6 +20,7 @@ TABLE = {
     "What changed at 14:05?": ("mariadb", 0, "DELETE_ROWS_V1"),
     "Check backups in CI": ("mariadb", 0, "(100 %)"),
     "Logs to Parquet": ("mariadb", 0, "wrote  tables"),
+    "Messages for a change": ("mariadb", 0, "wrote  changes.jsonl"),
     "Restore up to a moment": ("mariadb", 0, "wrote  until.sql"),
 }
 """The start of a row -> the sample that its first command is tried on, its status, words that it prints."""

@@ -108,7 +108,7 @@ BY_KERNEL: dict[str, dict[str, str]] = {
     ID: {
         "binlog_events/sql/kernels/row_statements": "is_statement_table",
         "binlog_events/sql/kernels/statements": "find_statement_end put_query_session",
-        "binlog_events/transactions/tracker_kernels": "find_map_number note_map",
+        "binlog_events/transactions/tracker_kernels": "find_map_number",
         "eblob/json_lines": "classify_batch",
         "mysql_binlog/validate/kernels": "follow_rows follow_table_map",
     },

@@ -183,8 +183,8 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"columns": ["custmer"]}, "there is no 'custmer'; did you mean 'customer'"),
-        ({"columns": ["qqq"]}, "there is no 'qqq'; there are op, seq"),
+        ({"columns": ["custmer"]}, "there is no 'custmer' in shop.orders; did you mean 'customer'"),
+        ({"columns": ["qqq"]}, "there is no 'qqq' in shop.orders; there are op, seq"),
         ({"columns": ["id", "id"]}, "a name is given twice"),
         ({"image": "old"}, "choose one of after, before, both, changes"),
         ({"selection": binlogtool.Selection(where="body.x = 1")}, "use before.COLUMN or after.COLUMN"),

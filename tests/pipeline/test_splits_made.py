@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_file import FileSource
-from binlogtool.core.open_log import FilePart, ResumePointFinder, split_file
+from binlogtool.core.open_log import FilePart, split_file
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB
 from tests.formats.mysql_binlog import crypt_writer as writer
@@ -142,17 +142,3 @@ def test_servers_of_earlier_parts_are_known_behind_a_damage(samples: Path, tmp_p
     whole = one_by_one(path, [FilePart()], hints)
     assert f"next_provable={stop}" in repr(whole).replace("'next_provable': ", "next_provable=")
     assert one_by_one(path, cut, hints) == whole
-
-
-def test_maps_are_carried_in_the_order_of_their_last_use(samples: Path, tmp_path: Path) -> None:
-    data = (samples / "mysql_binlog" / "sets" / "mariadb" / "rot-bin.000003").read_bytes()
-    data = data[: 4 + int.from_bytes(data[13:17], "little")]
-    first, second = (struct.pack("<IHH", number, 0, 0) + b"\x01d\0\x01t\0\x01\x03\0\0" for number in (7, 8))
-    gtid, end = (GTID, struct.pack("<QIB6x", 1, 0, 12)), (XID, bytes(8))
-    for code, body in (gtid, (19, first), end, gtid, (19, second), end, gtid, (19, first), (QUERY, QUERY_HEAD + b"x")):
-        data += writer.event(len(data), code, body)
-    path = tmp_path / "log.000001"
-    path.write_bytes(data)
-    with binlogtool.open(path) as log:
-        (place,) = ResumePointFinder(log.make_scan(log.files[0])).find_all()
-    assert place.carried == {"maps": [first.hex(), second.hex()]}

@@ -241,7 +241,11 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"
     for number, (column, hint) in enumerate(zip(table.columns, definition.columns, strict=True), 1):
         if not matches_hint(column, hint):
-            return f"{source} column {number} of {table.qualified_name} ({hint.name}) another type than the log's"
+            given = f"column {number} of {table.qualified_name} ({hint.name})"
+            if not hint.types or column.type in hint.types:
+                return f"{source} {given} another type than the log's {column.type_name}"
+            types = " or ".join(msgspec.structs.replace(column, type=one).type_name for one in sorted(hint.types))
+            return f"{source} {given} the type {types}, the log {column.type_name}"
     return ""
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from binlogtool.format_api.layout import Batch, Column, Kernel
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
@@ -24,11 +23,14 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     IS_QUERY,
     IS_ROWS,
     NEEDS_TRACKER,
+    NEVER_LAST,
     NO_GROUP,
     OPENS,
     OUTSIDE,
+    ROW_EVENT,
     STEP_AT,
     STEP_BITS,
+    STMT_END,
     WORD_TABLE,
     build_traits,
     get_mark,
@@ -54,14 +56,15 @@ __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_ST
     ID_SIZE,
     ID_TABLE_MASK,
     CONTAINER_RECORD,
-    GROUP_TURN,
+    TURN,
+    MAP_TURN,
     STATE_SIZE,
-) = range(12)
+) = range(13)
 """GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: owner of the group: number of its
 source's text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: type
 of the last GTID event, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids
-minus 1. CONTAINER_RECORD, GROUP_TURN: if groups are separate (`track_separate_groups`), the record that contains the
-group, and the number of groups so far."""
+minus 1. CONTAINER_RECORD: if groups are separate (`track_separate_groups`), the record that contains the group. TURN:
+number of statements and groups so far. MAP_TURN: TURN at the last TABLE_MAP."""
 
 
 @kernel()
@@ -150,7 +153,26 @@ class OwnerColumns(NamedTuple):
     maps: MutableInt64s
 
 
-@kernel(find_map_number, get_mark, is_possible_ddl, step_group, track_gtid)
+@kernel()
+def use_map(
+    trait: int, map_number: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s, map_turns: MutableInt64s
+) -> int:
+    """Return the table map number of an event, -1 for a row event whose statement has no TABLE_MAP.
+
+    A TABLE_MAP becomes valid; the last row event of a statement ends the statement.
+    """
+    if trait & IS_MAP:
+        map_turns[map_number] = state[TURN] + 0
+        state[MAP_TURN] = state[TURN] + 0
+    elif trait & IS_ROWS:
+        if map_number >= 0 and map_turns[map_number] != state[TURN]:
+            map_number = -1
+        if limit - pos > state[ID_SIZE] and buf[pos + state[ID_SIZE]] & STMT_END:
+            state[TURN] += 1
+    return map_number
+
+
+@kernel(find_map_number, get_mark, is_possible_ddl, step_group, track_gtid, use_map)
 def track_events(
     i: int,
     stop: int,
@@ -160,11 +182,13 @@ def track_events(
     traits: Int64s,
     words: Int64s,
     map_table: MapTable,
+    map_turns: MutableInt64s,
     owners: OwnerColumns,
 ) -> int:
     """Fill `owners` for the events from `i` on; return where the kernel stopped.
 
-    `traits`: see `build_traits`. `words`: `WORD_TABLE`.
+    `traits`: see `build_traits`. `words`: `WORD_TABLE`. `map_turns`: for each table map, the turn of the last statement
+    that defined it.
     """
     while i < stop:
         code = frames.codes[i]
@@ -185,14 +209,16 @@ def track_events(
             state[SOURCE] = -1
         owners.sources[i] = -1 if role == OUTSIDE else state[SOURCE]
         owners.numbers[i] = state[GTID_NUMBER]
-        owners.maps[i] = map_number
+        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, map_turns)
         if role == ENDS:
             state[SOURCE] = -1
+        if role == ENDS or role == OPENS:  # noqa: SIM109 - a kernel
+            state[TURN] += 1
         i += 1
     return stop
 
 
-@kernel(find_map_number, is_possible_ddl, track_gtid)
+@kernel(find_map_number, is_possible_ddl, track_gtid, use_map)
 def track_separate_groups(
     i: int,
     stop: int,
@@ -207,14 +233,13 @@ def track_separate_groups(
 ) -> int:
     """Track events in separate groups: all events of a group have the owner of the first one, and their own table maps.
 
-    `groups`: group number of each event. `map_turns`: for each table map, the turn of the last group that defined it.
+    `groups`: group number of each event. `map_turns`: as for `track_events`.
     """
     while i < stop:
         trait = traits[frames.codes[i]]
         p = frames.starts[i]
         n = frames.ends[i]
         is_first = groups[i] != state[CONTAINER_RECORD]
-        turn = state[GROUP_TURN] + (1 if is_first else 0)
         map_number = -1
         if trait & (IS_ROWS | IS_MAP):
             map_number = find_map_number(trait, buf, p, n, state, map_table)
@@ -226,14 +251,10 @@ def track_separate_groups(
             if not trait & IS_GTID:
                 state[SOURCE] = -1
             state[CONTAINER_RECORD] = groups[i]
-            state[GROUP_TURN] = turn
-        if trait & IS_MAP:
-            map_turns[map_number] = turn
-        elif map_number >= 0 and map_turns[map_number] != turn:
-            map_number = -1
+            state[TURN] += 1
         owners.sources[i] = state[SOURCE]
         owners.numbers[i] = state[GTID_NUMBER]
-        owners.maps[i] = map_number
+        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, map_turns)
         i += 1
     return stop
 
@@ -327,11 +348,10 @@ class CompiledTracker:
         words = WORD_TABLE if containers is None else as_int_column(containers, batch.frames.count)
         at, step, count = 0, 1, batch.frames.count
         while True:
-            met = () if containers is None else (self._map_turns,)
             maps = MapTable(self._id_table, self._map_bodies, self._map_offsets)
             next_index = self._kernel(
-                at, count, frames, batch.window, self._state, self._traits, words, maps, *met,
-                OwnerColumns._make(self._columns),
+                at, count, frames, batch.window, self._state, self._traits, words, maps,
+                self._map_turns, OwnerColumns._make(self._columns),
             )  # fmt: skip
             if next_index == count:
                 break
@@ -448,12 +468,15 @@ class CompiledTracker:
         transactions.group = state[GROUP_STATE]
         source = state[SOURCE]
         self._tracker.current_owner = self.make_owner(source, state[GTID_NUMBER])
+        maps, turn, map_turns, number_of = self._tracker.maps, state[TURN], self._map_turns, self.register_map
+        maps.open_ids = (
+            {key for key, one in self._valid_maps.items() if map_turns[number_of(one)] == turn}
+            if state[MAP_TURN] == turn
+            else set()
+        )
         if self._tracker.container_record is not None:
-            current_turn, map_turns, number_of = state[GROUP_TURN], self._map_turns, self.register_map
             self._tracker.container_record = state[CONTAINER_RECORD]
-            self._tracker.maps.by_id = {
-                key: one for key, one in self._valid_maps.items() if map_turns[number_of(one)] == current_turn
-            }
+            maps.by_id = {key: self._valid_maps[key] for key in maps.open_ids}
 
     def _import_state(self, new_maps: Sequence[TableMap | None] = ()) -> None:
         """Copy the tracker's state to the kernel; `new_maps`: table maps that the tracker found."""
@@ -473,9 +496,10 @@ class CompiledTracker:
             self._valid_maps = dict(valid_maps)
             self._resize(len(self._id_table) // 2)
         if tracker.container_record is not None:
-            state[CONTAINER_RECORD], state[GROUP_TURN] = tracker.container_record, state[GROUP_TURN] + 1
-            for table_map in tracker.maps.by_id.values():
-                self._map_turns[self.register_map(table_map)] = state[GROUP_TURN]
+            state[CONTAINER_RECORD] = tracker.container_record
+        state[TURN] += 1
+        for table_id in tracker.maps.open_ids:
+            self._map_turns[self.register_map(tracker.maps.by_id[table_id])] = state[MAP_TURN] = state[TURN]
 
     def _resize(self, size: int) -> None:
         """Rebuild the table of ids so that it is at most half full."""
@@ -498,7 +522,7 @@ def _pack_bytes(data: bytes) -> tuple[int, ...]:
 
 CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
 """State after the slots that `find_map_number` reads. CONTAINER: offset of the event that contained the last one, -1
-for none. CONTAINER_TURN: number of containers so far."""
+for none. CONTAINER_TURN: number of containers and statements so far."""
 NESTED_STATE_SIZE = STATE_SIZE + 2
 
 
@@ -525,7 +549,7 @@ def track_nested(
 ) -> int:
     """Fill `maps` for the nested events from `i` on; return where it stopped: at an unregistered TABLE_MAP, or `stop`.
 
-    `seen`: for each table map number, the turn in which the map was last defined.
+    `seen`: for each table map number, the value of CONTAINER_TURN when the map was last defined.
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
@@ -542,6 +566,9 @@ def track_nested(
                 seen[map_number] = state[CONTAINER_TURN] + 0
             elif map_number >= 0 and seen[map_number] != state[CONTAINER_TURN]:
                 map_number = -1
+            flags = events.starts[i] + state[ID_SIZE]
+            if trait & IS_ROWS and events.ends[i] > flags and buf[flags] & STMT_END:
+                state[CONTAINER_TURN] = state[CONTAINER_TURN] + 1
             maps[i] = map_number
         i += 1
     return stop
@@ -617,45 +644,12 @@ class NestedTableMaps:
             self._insert_id(table_id, number)
 
 
-# --- Kernel for transaction boundaries and new table maps ---
+# --- Kernel for transaction boundaries ---
 
 # State: an array of 64-bit integers.
-SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
+SPLIT_GROUP_STATE, BOUNDARY_COUNT, SPLIT_STATE_SIZE = range(3)
 """GROUP_STATE: the open group, as in `transactions.boundaries`. BOUNDARY_COUNT: number of events of the batch before
-the last boundary. MAP_COUNT: number of table maps noted for the batch."""
-
-MAP_SLOTS = 1024
-"""Number of slots for the table maps of one batch, indexed by the low bits of their ids."""
-
-FIRST_EVENT, LAST_EVENT, LAST_BEFORE_BOUNDARY, MAP_WIDTH = range(4)
-"""Numbers of a noted table map: its first event, the last event that repeats it, and the last of these before the last
-boundary; each map has MAP_WIDTH numbers.
-"""
-
-
-@kernel(are_bytes_equal, load_little_endian)
-def note_map(
-    i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
-) -> int:
-    """Record the TABLE_MAP event `i` unless it repeats the last map in its slot; return 1 if it was recorded."""
-    p = starts[i] + 0
-    size = ends[i] - p
-    slot = load_little_endian(buf, p, min(size, 4)) & MAP_SLOTS - 1
-    at = slots[slot] + 0
-    if at >= 0:
-        other_start = starts[noted[at + FIRST_EVENT]] + 0
-        if ends[noted[at + FIRST_EVENT]] - other_start == size and are_bytes_equal(buf, other_start, buf, p, size) != 0:
-            if noted[at + LAST_EVENT] < state[BOUNDARY_COUNT]:
-                noted[at + LAST_BEFORE_BOUNDARY] = noted[at + LAST_EVENT]
-            noted[at + LAST_EVENT] = i
-            return 0
-    at = MAP_WIDTH * state[MAP_COUNT]
-    slots[slot] = at
-    noted[at + FIRST_EVENT] = i
-    noted[at + LAST_EVENT] = i
-    noted[at + LAST_BEFORE_BOUNDARY] = -1
-    state[MAP_COUNT] += 1
-    return 1
+the last boundary."""
 
 
 class EventBodies(NamedTuple):
@@ -666,7 +660,7 @@ class EventBodies(NamedTuple):
     ends: Int64s
 
 
-@kernel(get_mark, is_possible_ddl, note_map, step_group)
+@kernel(get_mark, is_possible_ddl, step_group)
 def find_boundaries(
     i: int,
     stop: int,
@@ -675,24 +669,18 @@ def find_boundaries(
     state: MutableInt64s,
     traits: Int64s,
     words: Int64s,
-    slots: MutableInt64s,
-    noted: MutableInt64s,
 ) -> int:
     """Track the events from `i` on; return where the kernel stopped: at an event that it cannot read, or `stop`.
 
-    `traits`: see `build_traits`. `words`: `WORD_TABLE`. `noted`: table maps, `MAP_WIDTH` numbers for each event.
+    `traits`: see `build_traits`. `words`: `WORD_TABLE`.
     """
     while i < stop:
         trait = traits[events.codes[i]]
         if trait & NEEDS_TRACKER or (trait & IS_QUERY and is_possible_ddl(buf, events.starts[i], events.ends[i])):
             return i
-        if trait & IS_MAP:
-            note_map(i, events.starts, events.ends, buf, state, slots, noted)
-        state[SPLIT_GROUP_STATE] = (
-            step_group(state[SPLIT_GROUP_STATE], get_mark(trait, words, buf, events.starts[i], events.ends[i]))
-            & GROUP_BITS
-        )
+        mark = get_mark(trait, words, buf, events.starts[i], events.ends[i])
+        state[SPLIT_GROUP_STATE] = step_group(state[SPLIT_GROUP_STATE], mark) & GROUP_BITS
         i += 1
-        if state[SPLIT_GROUP_STATE] == NO_GROUP:
+        if state[SPLIT_GROUP_STATE] == NO_GROUP and mark != NEVER_LAST and mark != ROW_EVENT:  # not inside a statement
             state[BOUNDARY_COUNT] = i
     return stop

@@ -439,8 +439,8 @@ class BinlogValidator:
             return
         self.transactions.group = previous_tracker.transactions.group
         self.state[kernels.SERVER] = UNKNOWN_SERVER
-        for table_map in previous_tracker.maps.by_id.values():
-            self.row_rules.inherit_map(table_map)
+        for table_id in previous_tracker.maps.open_ids:
+            self.row_rules.inherit_map(previous_tracker.maps.by_id[table_id])
         self._store_group()
 
     # -- interface of the engine ---------------------------------------------------------------------------------------
@@ -497,8 +497,9 @@ class BinlogValidator:
         tracker.previous_relay_log = None
         self._load_group()
         tracker.transactions.group = self.transactions.group
-        tracker.maps.by_id.clear()
+        tracker.maps.clear()
         tracker.maps.by_id.update(self.row_rules.valid_maps())
+        tracker.maps.open_ids.update(tracker.maps.by_id)
         if self.context.hints.schema is not None and self.row_rules.maps.history is not None:
             tracker.set_end(self.row_rules.maps.history, sys.maxsize)
 

@@ -169,7 +169,7 @@ def test_a_table_of_another_shape_is_not_used_and_that_is_said() -> None:
     assert two.uncertain == "--schema gives db.t 2 columns, the log 1"
     other = TableHistory("create table db.t (a date)").complete_table_map(table())
     assert other.column_keys == ("@1",)
-    assert other.uncertain == "--schema gives column 1 of db.t (a) another type than the log's"
+    assert other.uncertain == "--schema gives column 1 of db.t (a) the type DATE or NEWDATE, the log LONG"
     assert TableHistory("create table db.t (a int)").complete_table_map(table()).uncertain == ""
     assert TableHistory("create table db.x (a date)").complete_table_map(table()).uncertain == ""
 
