@@ -853,3 +853,14 @@ def spool_standard_input() -> Iterator[None]:
             yield
         finally:
             spooled_input.reset(token)
+
+
+def find_file_method(path: str) -> str | None:
+    """Return the name of the compression of a local file; None if it is not compressed or cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            return find_method(file.read(HEAD_SIZE))
+    except OSError:
+        return None

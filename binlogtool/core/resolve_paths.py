@@ -170,7 +170,7 @@ def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
         return False
     layout = replace(layout, readable=layout.frame.sync is not None or layout.readable)
     part = TruncatedSource(source, SEARCHED_BYTES)
-    from binlogtool.schema.python_backend import PythonBackend
+    from binlogtool.schema.backends import PythonBackend
 
     scan = Scan(part, format_, layout, PythonBackend(), Limits(), rows=False)
     return any(isinstance(one, Batch) and _is_proof(one, layout) for one in scan.segments())

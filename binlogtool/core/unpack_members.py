@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from binlogtool.core.compressed_stream import find_file_method
-from binlogtool.core.open_file import base_name, is_url, open_source
+from binlogtool.core.open_file import base_name, find_file_method, is_url, open_source
 from binlogtool.core.progress import strip_compressed_suffix
 from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import InputOutputError

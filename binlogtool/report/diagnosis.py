@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from binlogtool import formats
-from binlogtool.core.compressed_stream import find_file_method
-from binlogtool.core.json_text import finding_to_value
-from binlogtool.core.open_file import is_url
-from binlogtool.findings import Finding, Severity
+from binlogtool.core.open_file import find_file_method, is_url
+from binlogtool.findings import Finding, Severity, finding_to_value
 from binlogtool.format_api.replay import ReplayStop
 from binlogtool.repair.diagnosis import (
     OPEN,

@@ -21,7 +21,6 @@ from binlogtool.core.json_text import (
     describe_json_changes,
     encode_json,
     encode_json_lines,
-    finding_to_value,
     to_json_bytes,
     to_json_text,
 )
@@ -29,7 +28,7 @@ from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongVa
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.report.wording import format_count

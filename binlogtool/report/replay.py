@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool import formats
-from binlogtool.core.json_text import encode_document, finding_to_value
+from binlogtool.core.json_text import encode_document
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
-from binlogtool.findings import Severity
+from binlogtool.findings import Severity, finding_to_value
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.replay import VERBS
 from binlogtool.prediction.replay import SCHEMA, ObjectTally, ReplayDecision, ReplayResult

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import (
     LogFile,
     SiblingFiles,
+    find_file_method,
     find_format,
     is_url,
     open_file,

@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.core import record_blocks
 from binlogtool.core.open_log import LogReader
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 

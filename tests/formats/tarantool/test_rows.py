@@ -24,7 +24,7 @@ from binlogtool.formats.tarantool.rows.rows import (
 )
 from binlogtool.formats.tarantool.schema import unpack_zstd
 from binlogtool.limits import Limits
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from tests.formats.tarantool.make import block, dml, row
 
 EXAMPLE = bytes.fromhex(
