@@ -311,7 +311,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
-    from binlogtool.report.lost_records import name_lost_records
+    from binlogtool.report.diagnosis_and_replay import name_lost_records
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 

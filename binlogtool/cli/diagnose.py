@@ -31,7 +31,7 @@ class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     import binlogtool
-    from binlogtool.report.diagnosis import render_diagnosis_text
+    from binlogtool.report.diagnosis_and_replay import render_diagnosis_text
 
     require_paths(options.paths)
     if "-" in options.paths:

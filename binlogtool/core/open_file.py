@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, find_method
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding

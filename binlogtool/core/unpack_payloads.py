@@ -17,14 +17,13 @@ from binlogtool.format_api.layout import (
     Column,
     ColumnTable,
     ContainerPosition,
-    DecompressionError,
     FrameLevel,
     InnerLevel,
     LogFileLayout,
     RowLevel,
     to_int_list,
 )
-from binlogtool.format_api.schema_fields import ChecksumResult
+from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema.native_library import concatenate_columns, copy_column, has_any_value
 from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason

@@ -43,8 +43,7 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     CellBuffer,
     CellSlice,

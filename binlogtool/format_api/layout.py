@@ -76,14 +76,6 @@ BufferDecryptor = Callable[[int, memoryview], None]
 """Function (file offset, buffer) that decrypts a buffer of raw bytes in place."""
 
 
-class DecompressionError(Exception):
-    """Raised when a payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
-
-    def __init__(self, finding_id: str, message: str) -> None:
-        super().__init__(message)
-        self.finding_id = finding_id
-
-
 Decompressor = Callable[[memoryview, Limits], bytes | bytearray]
 """Function that unpacks one payload or raises `DecompressionError`; it must stop at `limits.max_inflate`."""
 

@@ -21,7 +21,7 @@ from binlogtool.schema.json_body_codegen import ENVELOPE, MemberShape, make_memb
 from binlogtool.schema.json_line_codegen import CellCode as CellPlan
 from binlogtool.schema.json_line_codegen import LineCode as LinePlan
 from binlogtool.schema.json_line_codegen import PickCode as PickPlan
-from binlogtool.schema.walk_codegen import generate_walk
+from binlogtool.schema.scanner import generate_walk
 
 WalkSchema = tuple[Any, tuple[str, ...]]
 

@@ -28,8 +28,7 @@ from binlogtool.schema.native_library import (
     make_symbol,
 )
 from binlogtool.schema.program import U64, Program, wrap_int64
-from binlogtool.schema.scanner import Backend, Scanner, WalkScanner
-from binlogtool.schema.walk_codegen import compute_scratch_size, find_checksums, generate_walk
+from binlogtool.schema.scanner import Backend, Scanner, WalkScanner, compute_scratch_size, find_checksums, generate_walk
 
 # --- Native walks and kernels ---
 

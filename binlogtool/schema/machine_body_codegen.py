@@ -35,7 +35,7 @@ from binlogtool.schema.program import (
     SkipBytes,
     get_fixed_size,
 )
-from binlogtool.schema.walk_codegen import format_load, format_scalar_form
+from binlogtool.schema.scanner import format_load, format_scalar_form
 
 
 class MachineBodyGenerator(BodyCodeGenerator):

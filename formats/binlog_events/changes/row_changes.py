@@ -14,8 +14,8 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api import tables_and_changes
-from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     BEGIN,
     DDL,

@@ -19,8 +19,8 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
-from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,

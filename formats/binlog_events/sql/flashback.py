@@ -21,8 +21,8 @@ import msgspec
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     TABLE_PATTERN,

@@ -11,8 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from binlogtool.format_api.layout import Batch, Column, Kernel
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.schema_fields import (
+    Int64s,
+    MutableInt64s,
+    UInt8s,
+    are_bytes_equal,
+    kernel,
+    load_little_endian,
+)
 from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
 from binlogtool.formats.binlog_events.rows.table_map import TableMap

@@ -8,8 +8,7 @@ from construct import ConstructError, StreamError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.detect_layout import FRAME
 from binlogtool.formats.tarantool.explain_damage import find_payload_by_crc
