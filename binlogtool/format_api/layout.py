@@ -388,7 +388,7 @@ class SplitPoint(NamedTuple):
     frame_count: int
 
 
-def split_after(batch: Batch, frame_count: int) -> SplitPoint | None:
+def make_split_point(batch: Batch, frame_count: int) -> SplitPoint | None:
     """Return the split point after the first `frame_count` frames of a batch; None if `frame_count` is 0."""
     return SplitPoint(batch.base + int(batch.frames["end"][frame_count - 1]), frame_count) if frame_count else None
 
@@ -434,7 +434,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the end of the batch."""
-        return split_after(batch, batch.frames.count)
+        return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> Any:
         """Return None: there is no state."""

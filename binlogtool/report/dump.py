@@ -24,7 +24,7 @@ from binlogtool.core.json_text import (
     to_json_bytes,
     to_json_text,
 )
-from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
+from binlogtool.core.record_blocks import BlockDecoder, CompiledRunWriter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
@@ -235,7 +235,7 @@ class CompiledLineEncoder:
     """Encoder of record ranges as JSON lines by compiled code, in the default style only."""
 
     def __init__(self) -> None:
-        self._compiled = CompiledSplitter(_make_line_writer)
+        self._compiled = CompiledRunWriter(_make_line_writer)
 
     def encode_ranges(self, parts: Iterable[RecordRange | T]) -> Iterator[EncodedLines | RecordBlock | T]:
         """Yield the same parts, with record ranges replaced by lines and blocks."""
@@ -247,7 +247,7 @@ class CompiledLineEncoder:
 
     def encode_range(self, record_range: RecordRange) -> Iterator[EncodedLines | RecordBlock]:
         """Yield the records of a range in order: finished lines, and blocks for the general encoder."""
-        for part in self._compiled.split_range(record_range):
+        for part in self._compiled.write_range(record_range):
             if isinstance(part, RecordBlock):
                 yield part
             else:

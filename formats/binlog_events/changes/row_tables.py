@@ -36,7 +36,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
     make_database_table,
     pad_image,
-    split_name,
+    split_table_name,
 )
 from binlogtool.formats.binlog_events.changes import typed_cells
 from binlogtool.formats.binlog_events.changes.row_event_selection_kernels import (
@@ -753,7 +753,7 @@ class RowTables(msgspec.Struct, TableReader):
         has_changes = changes_rows(text)
         name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
         reason = describe_unlogged_rows(text, database) if has_changes else ""
-        changes = None if name is None else make_database_table(*split_name(name), ())
+        changes = None if name is None else make_database_table(*split_table_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
         if is_table_statement(text[:4096]):
             self.knowledge.apply_statement(sql, parts)
@@ -807,7 +807,7 @@ def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
     ):
         operation = "TRUNCATE" if is_truncate(text) else "DROP"
         for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
-            yield TableRow(make_database_table(*split_name(name), ()), operation, None, None)
+            yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:

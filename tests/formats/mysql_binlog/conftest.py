@@ -28,8 +28,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
         monkeypatch.setattr(
             LogReader,
-            "_fragment_splitter",
-            lambda self, file: record_blocks.SqlFragmentSplitter(PythonBackend()).split_batch,
+            "_make_fragment_writer",
+            lambda self, file: record_blocks.SqlFragmentWriter(PythonBackend()).write_batch,
         )
 
     yield switched_on
