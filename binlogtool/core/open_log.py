@@ -84,7 +84,7 @@ from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
-    from binlogtool.query.conditions import Condition
+    from binlogtool.query.evaluate import Condition
 
 
 # --- Splits of a big file ---

@@ -85,7 +85,7 @@ from binlogtool.format_api.tables_and_changes import (
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import CompiledCondition, RowCondition
     from binlogtool.limits import Limits
-    from binlogtool.query.conditions import ColumnValues, Condition
+    from binlogtool.query.evaluate import ColumnValues, Condition
     from binlogtool.schema.json_body_codegen import WrittenRecords
     from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
     from binlogtool.schema.scanner import Backend
@@ -520,7 +520,7 @@ def member_columns(
     names: Iterable[str], layout: LogFileLayout, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
 ) -> ColumnValues:
     """Return these members of the records `[start, stop)` as columns. envelope: their decoded envelopes."""
-    from binlogtool.query.conditions import to_timestamps
+    from binlogtool.query.evaluate import to_timestamps
 
     locations, columns = None, dict[str, Sequence[Any]]()
     for name in names:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from binlogtool.core.record_blocks import BlockDecoder
     from binlogtool.core.where_filter import CompiledCondition
     from binlogtool.format_api.layout import Batch
-    from binlogtool.query.conditions import Condition
+    from binlogtool.query.evaluate import Condition
 
 
 # --- Record types by the names that users write ---
@@ -146,7 +146,7 @@ class RecordFilter(msgspec.Struct):
         s = self.selection
         self.types = frozenset(s.types)
         if s.where is not None:
-            from binlogtool.query.conditions import compile_condition
+            from binlogtool.query.evaluate import compile_condition
 
             self.where = compile_condition(s.where)
         self._checks_envelopes = any(

@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding
 from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.findings import Finding
     from binlogtool.format_api.tables_and_changes import EventRows
 
 
@@ -320,7 +320,7 @@ def refuse_salvage(selection: Selection, output_name: str) -> None:
 
 def check_where(text: str) -> None:
     """Check a condition (`Selection.where`). Raises UsageError: it is invalid; the message names the column."""
-    from binlogtool.query.conditions import compile_condition
+    from binlogtool.query.evaluate import compile_condition
 
     compile_condition(text)
 

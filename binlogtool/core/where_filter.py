@@ -21,7 +21,8 @@ from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
-from binlogtool.query.conditions import ColumnValues, Condition, compile_condition, parse_timestamp, to_timestamps
+from binlogtool.query.conditions import parse_timestamp
+from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition, to_timestamps
 from binlogtool.schema.json_line_codegen import MemberPicker
 
 if TYPE_CHECKING:

@@ -117,7 +117,7 @@ def build_typed_options(selection: Selection, image: str | None, *, per_table: b
 
 
 def _check_row_condition(text: str) -> None:
-    from binlogtool.query.conditions import compile_condition
+    from binlogtool.query.evaluate import compile_condition
 
     bodies = [path for path in compile_condition(text).paths if path[0] == "body"]
     if bodies:

@@ -17,19 +17,14 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
+from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.schema_fields import BodySchema
+from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
+from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
-    from binlogtool.format_api.replay import ReplayRules
-    from binlogtool.format_api.schema_fields import BodySchema
-    from binlogtool.format_api.tables_and_changes import (
-        ChangeReader,
-        EventGroupReader,
-        ScriptOptions,
-        ScriptWriter,
-        TableSupport,
-    )
-    from binlogtool.limits import Limits
+    from binlogtool.format_api.tables_and_changes import EventGroupReader
 
 
 RowChange = Mapping[str, Any]

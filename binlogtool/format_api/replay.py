@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
+from binlogtool.findings import Finding
+
 if TYPE_CHECKING:
-    from binlogtool.findings import Finding
     from binlogtool.format_api.format import DecodedRecords, FileTail, ValidationResult
     from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, RangeReader
     from binlogtool.format_api.row_store_kernels import RowStoreMemory

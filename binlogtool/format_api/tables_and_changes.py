@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from binlogtool.findings import Finding
+from binlogtool.limits import Limits
+
 if TYPE_CHECKING:
-    from binlogtool.findings import Finding
     from binlogtool.format_api.format import BodyWithFindings
     from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
-    from binlogtool.limits import Limits
 
 
 # --- Unique full names of tables ---

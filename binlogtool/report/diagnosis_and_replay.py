@@ -31,6 +31,7 @@ from binlogtool.repair.diagnosis import (
     DirectoryFacts,
     list_unchecked,
 )
+from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
 from binlogtool.report.verify_and_plan_text import (
     NO_READ_OPTIONS,
@@ -59,7 +60,6 @@ from binlogtool.terminal.escape import escape
 
 if TYPE_CHECKING:
     from binlogtool.export.manifest import Manifest
-    from binlogtool.repair.plan import RepairPlan
 
 
 SCHEMA = "binlogtool/diagnose/1"

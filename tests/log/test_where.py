@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.errors import UsageError
-from binlogtool.query.conditions import compile_condition, to_timestamps
+from binlogtool.query.evaluate import compile_condition, to_timestamps
 
 MEMBERS: dict[str, Any] = {
     "type": "UPDATE_ROWS_V2", "seq": 7, "time": to_timestamps([1_767_225_600_500_000])[0], "object": "shop.orders",
