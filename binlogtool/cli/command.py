@@ -504,14 +504,14 @@ class CommandRun:
         self.progress.clear_line()
         return click.confirm(question, err=True)
 
-    def say_failures(self, failures: Iterable[PathFailure]) -> None:
+    def report_failures(self, failures: Iterable[PathFailure]) -> None:
         """Print a line for each path that could not be processed."""
         for failure in failures:
             self.say(
                 failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1
             )
 
-    def say_skipped_files(self, *, as_server: bool = False) -> None:
+    def report_skipped_files(self, *, as_server: bool = False) -> None:
         """Report, once, the files in directories that were not read because they are no logs.
 
         as_server: the command predicts the server, which reads neither compressed files nor those of other logs.
@@ -529,7 +529,7 @@ class CommandRun:
             for line in render_skipped_files(skipped_by_path, list_names=self.settings.verbosity > 0):
                 self.say(line)
 
-    def say_work_messages(self) -> None:
+    def report_work_messages(self) -> None:
         """Print, once, the messages about the work on a cluster."""
         notes, self.progress.work_messages = self.progress.work_messages, []
         for text in notes:

@@ -208,7 +208,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         append=options.append,
         final=options.final,
     )
-    run.say_skipped_files()
+    run.report_skipped_files()
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)

@@ -47,7 +47,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
         server_version=options.server_version,
         live=options.live,
     )
-    run.say_failures(diagnoses.failures)
+    run.report_failures(diagnoses.failures)
     run.status = select_exit_code(diagnoses.exit_codes)
     with run.open_output(text=form == "text", inputs=options.paths) as out:
         if form != "text":

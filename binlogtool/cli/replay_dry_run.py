@@ -121,8 +121,8 @@ class _ReplayCaller:
         import binlogtool
 
         results = binlogtool.replay(paths, **{**self._replay_options, **other}, on_decision=on_decision)
-        self.run.say_skipped_files(as_server=True)
-        self.run.say_work_messages()
+        self.run.report_skipped_files(as_server=True)
+        self.run.report_work_messages()
         return results
 
 

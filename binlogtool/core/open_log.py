@@ -787,7 +787,7 @@ class LogReader(LogFiles):
         for file_selection, file in zip(self.limit_selection_to_files(selection), self._iter_files(), strict=False):
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
             findings += links.check_next(file, file_selection)
-            findings += [] if is_nothing(file_selection) else links.note_selected()
+            findings += [] if is_nothing(file_selection) else links.find_breaks_before_selected()
         return findings
 
     def _run_pass(
@@ -860,7 +860,7 @@ class LogReader(LogFiles):
                         if self._name_finder is not None:
                             self._name_finder.track_batch(decoder, batch)
                         for item in read_batch(decoder, batch, record_filter):
-                            for found in links.note_selected():
+                            for found in links.find_breaks_before_selected():
                                 yield found
                                 if _ends_reading(selection, found):
                                     return

@@ -371,8 +371,8 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             file=self.file,
             format=self.format.name,
             record=batch.record_numbers(start, stop),
-            offset=locations.offsets(),
-            size=locations.sizes(),
+            offset=locations.list_offsets(),
+            size=locations.list_sizes(),
             inner=locations.inner_positions(),
             envelope=envelope,
             checksum=locations.checksums(),
@@ -388,7 +388,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         max_bytes, long_values = self.limits.max_whole, dict[str, LongValue]()
         if max_bytes is None or self.script is not None or self.reader is not None:
             return long_values
-        for i, (body, size) in enumerate(zip(bodies, locations.sizes(), strict=False)):
+        for i, (body, size) in enumerate(zip(bodies, locations.list_sizes(), strict=False)):
             has_long_values = isinstance(body, BodyWithLongValues)
             if has_long_values or size > max_bytes:
                 bodies[i], extracted = extract_long_values(body.body if has_long_values else body, max_bytes)
@@ -439,7 +439,7 @@ class RecordLocations:
         """Return the index of each record's frame, counted from the frame of the first record."""
         return [span - self._first for span in self._record_column("span")]
 
-    def offsets(self) -> list[int]:
+    def list_offsets(self) -> list[int]:
         """Return the file offset of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.offset] * (self._stop - self._start)
@@ -459,7 +459,7 @@ class RecordLocations:
             for s, row in zip(spans, self._record_column("offset"), strict=True)
         ]
 
-    def sizes(self) -> list[int]:
+    def list_sizes(self) -> list[int]:
         """Return the size in the file of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.size] * (self._stop - self._start)
@@ -526,7 +526,7 @@ def member_columns(
     for name in names:
         if name in ("offset", "size"):
             locations = locations or RecordLocations(batch, layout, start, stop)
-            columns[name] = locations.offsets() if name == "offset" else locations.sizes()
+            columns[name] = locations.list_offsets() if name == "offset" else locations.list_sizes()
         elif name == "record":
             columns[name] = batch.record_numbers(start, stop)
         else:

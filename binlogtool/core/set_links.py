@@ -215,8 +215,8 @@ class SelectedLinks:
         self._undecided += [one for one in links if not one.is_decided(self._filter) and self.has_selected]
         return [FileFinding(one.file, one.finding) for one in links if one.is_decided(self._filter)]
 
-    def note_selected(self) -> list[FileFinding]:
-        """Note that records are selected; return what is wrong between them and those selected before."""
+    def find_breaks_before_selected(self) -> list[FileFinding]:
+        """Return what is wrong between the records selected now and those selected before."""
         self.has_selected = True
         if not self._undecided:
             return []

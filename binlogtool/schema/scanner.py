@@ -382,6 +382,13 @@ class WalkScanner(ABC):
         return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})
 
 
+# --- The source text of a walk: framing and checksum in one pass over machine integers ---
+#
+# `c_codegen` turns the text into C, where arrays are addresses; `backends` runs it as Python. Before every load, a test
+# ensures that it ends before `limit`; sizes are compared as `size > limit - p`, which cannot overflow because both
+# positions are inside the buffer. A failed test ends the loop by `break`: `o` is then the start of the doubtful frame.
+
+
 def generate_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
     """Return the text of the function `walk`, preceded by the tables that it uses; see `backends` for its arguments.
 

@@ -242,7 +242,7 @@ class RowEventRuns:
             selected = b"\1" * stop
         self._sync_maps(reader, source.follower)
         while stop > start:
-            next_event = self._follow_events(reader, context, source, start, stop, selected, limits)
+            next_event = self._find_row_events(reader, context, source, start, stop, selected, limits)
             try:
                 runs, sizes = self._store_found_events(source, limits)
             except _UnsupportedEvent as error:
@@ -291,7 +291,7 @@ class RowEventRuns:
     def _has_too_many_heads(self) -> bool:
         return len(self._plans) + len(self._heads) > _MAX_PLAN_WORDS
 
-    def _follow_events(
+    def _find_row_events(
         self,
         reader: RowTables,
         context: BinlogFileContext,
