@@ -594,7 +594,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
 def replay_as_json(result: ReplayResult) -> bytes:
     """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.replay import replay_to_json
+    from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     return encode_document(replay_to_json(result))
 
@@ -621,7 +621,7 @@ def render_diagnosis(
     """
     from binlogtool._version import __version__
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.diagnosis import diagnosis_to_json, render_diagnosis_markdown
+    from binlogtool.report.diagnosis_and_replay import diagnosis_to_json, render_diagnosis_markdown
     from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS
 
     read_options = NO_READ_OPTIONS if next_command_options is None else next_command_options

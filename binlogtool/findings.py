@@ -469,3 +469,16 @@ class FindingCollector:
                     make_finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap)
                 )
         return tuple(findings)
+
+
+def finding_to_value(item: Finding) -> dict[str, Any]:
+    """Return a finding as a dictionary, an item of `findings` in JSON outputs."""
+    return {
+        "id": item.id,
+        "severity": item.severity.label,
+        "offset": item.offset,
+        "length": item.length,
+        "record": item.record,
+        "message": item.message,
+        "facts": dict(item.facts),
+    }

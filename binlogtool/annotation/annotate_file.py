@@ -22,9 +22,9 @@ from binlogtool.core.record_selection import (
     ReadOptions,
     Selection,
     is_gtid_position,
+    limit_selection_to_files,
     parse_position,
     split_file_prefix,
-    split_selection,
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
@@ -99,7 +99,7 @@ class AnnotationFilter:
             self._frame_number = int(match[2])
         if self.target.selection is not None:
             self._filter = RecordFilter(self.target.selection)
-            (share,) = split_selection(self.target.selection, [self.file.path])
+            (share,) = limit_selection_to_files(self.target.selection, [self.file.path])
             self._filter.start_file(share, self.file.size, self.file.format.output, self.file.layout.page_size)
 
     def includes_range(self, start: int, end: int) -> bool:

@@ -26,16 +26,16 @@ import msgspec
 
 from binlogtool.annotation.annotate_file import AnnotationTarget, AnnotationWalker, make_walker
 from binlogtool.core.open_file import LogFile, Source, open_source, read_range
-from binlogtool.core.scan import DamagedRange
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
 
 if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
+    from binlogtool.core.scan import DamagedRange
+    from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
 
 # --- Units of a log file for comparison, in order ---
 

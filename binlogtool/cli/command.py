@@ -12,22 +12,208 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import limits
-from binlogtool.cli import settings
 from binlogtool.cli.command_table import COMMAND_GROUPS, COMMANDS
 from binlogtool.cli.help_page import MAX_WIDTH, render_command_help, render_group_help
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_destination import OutputDestination, refuse_collisions
-from binlogtool.cli.settings import GlobalSettings, merge_global_values
-from binlogtool.errors import unknown_name_error
+from binlogtool.errors import InputOutputError, UsageError, suggest_names, unknown_name_error
+from binlogtool.limits import Limits
 from binlogtool.terminal.escape import escape
 from binlogtool.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from binlogtool.verification.verify_report import PathFailure
+
+
+# --- The configuration file ---
+
+COMMAND_LINE_ONLY = frozenset({"apply", "yes", "allow_discard_valid"})
+"""Options that can only be given on the command line, not in the environment or a file."""
+
+
+def user_config_path() -> str:
+    """Return the path of the user's configuration file, which may not exist."""
+    path = os.environ.get("BINLOGTOOL_CONFIG")
+    if path:
+        return path
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "binlogtool", "config.toml")
+
+
+def load_config(path: str | None) -> dict[str, Any]:
+    """Load the options of the given file, or of the user's file if it exists.
+
+    Raises:
+        InputOutputError: the given file cannot be read.
+        UsageError: the file is not valid TOML, or sets an option that a file cannot set.
+    """
+    name = path or user_config_path()
+    must_exist = bool(path or os.environ.get("BINLOGTOOL_CONFIG"))
+    try:
+        with open(name, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        if must_exist:
+            raise InputOutputError(f"{name}: {error.strerror}") from None
+        return {}
+    return _parse_config(text, name)
+
+
+def _parse_config(text: bytes, name: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        values = tomllib.loads(text.decode("utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{name}: is nested too deeply") from None
+    table = _to_option_names({key: value for key, value in values.items() if not isinstance(value, dict)})
+    commands = {
+        key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
+    }
+    for options in (table, *commands.values()):
+        for key in COMMAND_LINE_ONLY & options.keys():
+            raise UsageError(f"{name}: --{key.replace('_', '-')} can only be given on the command line")
+    return {**table, **commands}
+
+
+def _to_option_names(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def find_config_options(args: Sequence[str]) -> tuple[str | None, bool]:
+    """Return the file that --config names (None = not given), and True if --no-config is given, before parsing."""
+    path, is_disabled = None, False
+    for position, word in enumerate(args):
+        if word == "--":
+            break
+        is_disabled = is_disabled or word == "--no-config"
+        if word == "--config" and position + 1 < len(args):
+            path = args[position + 1]
+        elif word.startswith("--config="):
+            path = word.partition("=")[2]
+    return path, is_disabled
+
+
+def find_display_settings(args: Sequence[str]) -> GlobalSettings:
+    """Return the settings for colour and paging from a command line that is not parsed because it asks for help."""
+    color = "auto"
+    for position, word in enumerate(args):
+        if word == "--color" and position + 1 < len(args):
+            color = args[position + 1]
+        elif word.startswith("--color="):
+            color = word.partition("=")[2]
+    return GlobalSettings(color=color, pager="--no-pager" not in args)
+
+
+def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]) -> None:
+    """Check that the command has these options, and that their values have a possible type.
+
+    Raises:
+        UsageError: an option is unknown, or a value has a wrong type.
+    """
+    params_by_name = {param.name: param for param in params}
+    for key, value in table.items():
+        option = f"--{key.replace('_', '-')}"
+        if key not in params_by_name:
+            suggestion = suggest_names(
+                key.replace("_", "-"), (name.replace("_", "-") for name in params_by_name if name)
+            )
+            raise UsageError(f"configuration: {command} has no option {option}{suggestion}")
+        is_multiple = isinstance(value, list) and getattr(params_by_name[key], "multiple", False)
+        if not all(isinstance(one, (str, int, float)) for one in (value if is_multiple else [value])):
+            form = "text, a number, true or false"
+            raise UsageError(f"configuration: {option}: write {form}{', or a list of them' if is_multiple else ''}")
+
+
+def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
+    """Check that every table of the configuration file has the name of a command.
+
+    Raises:
+        UsageError: a table has another name.
+    """
+    for name in [name for name in tables if name not in commands]:
+        suggestion = suggest_names(name, commands)
+        raise UsageError(
+            f"configuration: [{name}] is not a command; global options must be before the first table{suggestion}"
+        )
+
+
+# --- Values of the global options ---
+
+_SOURCE_PRECEDENCE = {
+    ParameterSource.COMMANDLINE: 0,
+    ParameterSource.PROMPT: 0,
+    ParameterSource.ENVIRONMENT: 1,
+    ParameterSource.DEFAULT_MAP: 2,
+    ParameterSource.DEFAULT: 3,
+}
+
+
+class GlobalSettings(msgspec.Struct, frozen=True):
+    """The global options. verbosity: -v counts up, -q counts down. timeout: seconds. max: fields of `Limits`."""
+
+    format: str = "auto"
+    output_format: str | None = None
+    output: str | None = None
+    overwrite: bool = False
+    color: str = "auto"
+    pager: bool = True
+    ascii: bool = False
+    progress: str = "auto"
+    verbosity: int = 0
+    max_memory: int | None = None
+    max: tuple[tuple[str, int], ...] = ()
+    timeout: float | None = None
+    jobs: int = 1
+    backend: str = "auto"
+    debug: bool = False
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> GlobalSettings:
+        """Build settings from the merged values of the global options."""
+        plain = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
+        return cls(**plain, verbosity=values.get("verbose", 0) - values.get("quiet", 0))
+
+    @property
+    def limits(self) -> Limits:
+        """Limits for the library."""
+        values = {name: value for name in ("max_memory", "timeout") if (value := getattr(self, name)) is not None}
+        return Limits(**values, **dict(self.max))
+
+    def choose_output_format(self, choices: Sequence[str]) -> str:
+        """Return the output format; the first choice is the default.
+
+        Raises:
+            UsageError: this command has no such output.
+        """
+        if self.output_format is None:
+            return choices[0]
+        if self.output_format not in choices:
+            suggestion = suggest_names(self.output_format, choices)
+            raise UsageError(f"output format {self.output_format!r}: this command has {', '.join(choices)}{suggestion}")
+        return self.output_format
+
+
+def merge_global_values(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the global options: command line before environment before file, command before group."""
+    outer = context.parent or context
+    return {
+        name: (context if _source_rank(context, name) <= _source_rank(outer, name) else outer).params.get(name)
+        for name in names
+    }
+
+
+def _source_rank(context: click.Context, name: str) -> int:
+    source = context.get_parameter_source(name)
+    return 9 if source is None else _SOURCE_PRECEDENCE.get(source, 9)
+
 
 # --- Click classes of the commands ---
 
@@ -123,7 +309,7 @@ def print_help(ctx: click.Context, *, is_full: bool) -> None:
     assert isinstance(command, _CommandWithHelp)
     if run is None:
         run = CommandRun()
-    run.settings = settings.find_display_settings(ctx.meta.get(ARGUMENTS_META_KEY, ()))
+    run.settings = find_display_settings(ctx.meta.get(ARGUMENTS_META_KEY, ()))
     with run.open_output(text=True) as out:
         width = min(terminal_columns(), MAX_WIDTH)
         text = command.render_help(ctx, width=width, is_full=is_full, has_colour=run.use_colour(out))
@@ -163,7 +349,7 @@ class Command(_CommandWithHelp):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
-        settings.check_option_names(ctx.default_map or {}, self.name or "", self.params)
+        check_option_names(ctx.default_map or {}, self.name or "", self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -195,7 +381,7 @@ class Command(_CommandWithHelp):
 class LazyGroup(_CommandWithHelp, click.Group):
     """Command group that knows the names and short helps of its commands, and imports a command when it is used.
 
-    lazy: name -> (module, short help). The module's command is called `command`.
+    lazy: name -> (module or module:attribute, short help); without an attribute the command is called `command`.
     """
 
     def __init__(self, *, lazy: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -210,7 +396,8 @@ class LazyGroup(_CommandWithHelp, click.Group):
         """Import and return a command."""
         if cmd_name not in self.lazy:
             return None
-        command: click.Command = importlib.import_module(self.lazy[cmd_name][0]).command
+        module, _, name = self.lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
     def resolve_command(
@@ -229,12 +416,12 @@ class LazyGroup(_CommandWithHelp, click.Group):
         """Load the defaults of the configuration file before parsing, wherever the line names the file."""
         ctx.meta[ARGUMENTS_META_KEY] = tuple(args)
         if not ctx.resilient_parsing:
-            path, is_disabled = settings.find_config_options(args)
-            ctx.default_map = {} if is_disabled else settings.load_config(path)
-            ctx.meta[CONFIG_META_KEY] = None if is_disabled else path or settings.user_config_path()
+            path, is_disabled = find_config_options(args)
+            ctx.default_map = {} if is_disabled else load_config(path)
+            ctx.meta[CONFIG_META_KEY] = None if is_disabled else path or user_config_path()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
-            settings.check_option_names(top, self.name or "", self.params)
-            settings.check_table_names(ctx.default_map.keys() - top.keys(), self.lazy)
+            check_option_names(top, self.name or "", self.params)
+            check_table_names(ctx.default_map.keys() - top.keys(), self.lazy)
         return super().parse_args(ctx, args)
 
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
@@ -317,14 +504,14 @@ class CommandRun:
         self.progress.clear_line()
         return click.confirm(question, err=True)
 
-    def say_failures(self, failures: Iterable[PathFailure]) -> None:
+    def report_failures(self, failures: Iterable[PathFailure]) -> None:
         """Print a line for each path that could not be processed."""
         for failure in failures:
             self.say(
                 failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1
             )
 
-    def say_skipped_files(self, *, as_server: bool = False) -> None:
+    def report_skipped_files(self, *, as_server: bool = False) -> None:
         """Report, once, the files in directories that were not read because they are no logs.
 
         as_server: the command predicts the server, which reads neither compressed files nor those of other logs.
@@ -342,7 +529,7 @@ class CommandRun:
             for line in render_skipped_files(skipped_by_path, list_names=self.settings.verbosity > 0):
                 self.say(line)
 
-    def say_work_messages(self) -> None:
+    def report_work_messages(self) -> None:
         """Print, once, the messages about the work on a cluster."""
         notes, self.progress.work_messages = self.progress.work_messages, []
         for text in notes:

@@ -210,7 +210,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         append=options.append,
         final=options.final,
     )
-    run.say_skipped_files()
+    run.report_skipped_files()
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
@@ -316,7 +316,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
-    from binlogtool.report.lost_records import name_lost_records
+    from binlogtool.report.diagnosis_and_replay import name_lost_records
     from binlogtool.report.wording import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 

@@ -31,7 +31,7 @@ class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     import binlogtool
-    from binlogtool.report.diagnosis import render_diagnosis_text
+    from binlogtool.report.diagnosis_and_replay import render_diagnosis_text
 
     require_paths(options.paths)
     if "-" in options.paths:
@@ -47,7 +47,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
         server_version=options.server_version,
         live=options.live,
     )
-    run.say_failures(diagnoses.failures)
+    run.report_failures(diagnoses.failures)
     run.status = select_exit_code(diagnoses.exit_codes)
     with run.open_output(text=form == "text", inputs=options.paths) as out:
         if form != "text":

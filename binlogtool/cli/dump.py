@@ -196,7 +196,7 @@ def read_parts(
     with binlogtool.open(
         paths, format=settings.format, limits=read_limits, backend=settings.backend, hints=log_hints
     ) as log:
-        run.say_skipped_files()
+        run.report_skipped_files()
         log.track_names(record_selection)
         is_empty: bool | None = None
         is_undamaged = True

@@ -79,7 +79,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         match_all=options.match_all_columns,
         database=options.selection.database,
     )
-    run.say_skipped_files()
+    run.report_skipped_files()
     return manifest
 
 

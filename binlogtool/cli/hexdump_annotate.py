@@ -196,7 +196,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
         raise click.UsageError("hexdump-annotate takes one PATH; --diff takes two.")
     if options.all:
         raise click.UsageError("--all needs --diff.")
-    settings, annotate_options = run.settings, _annotate_options(options)
+    settings, annotate_options = run.settings, _make_annotate_options(options)
     limits.relax_gc()
     with binlogtool.open(
         paths[0],
@@ -232,7 +232,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
     return run.status
 
 
-def _annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
+def _make_annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
     """Return the options for the library, without a selection if it would select everything."""
     from binlogtool.core.record_selection import Selection
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from binlogtool.cli.settings import GlobalSettings
+    from binlogtool.cli.command import GlobalSettings
     from binlogtool.terminal.progress import ProgressDisplay
 
 

@@ -121,14 +121,14 @@ class _ReplayCaller:
         import binlogtool
 
         results = binlogtool.replay(paths, **{**self._replay_options, **other}, on_decision=on_decision)
-        self.run.say_skipped_files(as_server=True)
-        self.run.say_work_messages()
+        self.run.report_skipped_files(as_server=True)
+        self.run.report_work_messages()
         return results
 
 
 def _decision_writer(out: OutputDestination) -> Any:
     from binlogtool.core.json_text import encode_line
-    from binlogtool.report.replay import decision_to_json
+    from binlogtool.report.diagnosis_and_replay import decision_to_json
 
     return lambda decision: out.write(encode_line(decision_to_json(decision)))
 
@@ -136,14 +136,14 @@ def _decision_writer(out: OutputDestination) -> Any:
 def _print_json(out: OutputDestination, results: list[ReplayResult]) -> None:
     import binlogtool
     from binlogtool.core.json_text import encode_line
-    from binlogtool.report.replay import replay_to_json
+    from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     for result in results:
         out.write(binlogtool.replay_as_json(result) if len(results) == 1 else encode_line(replay_to_json(result)))
 
 
 def _print_text(out: OutputDestination, results: list[ReplayResult], next_command_options: GivenReadOptions) -> None:
-    from binlogtool.report.replay import render_replay_text
+    from binlogtool.report.diagnosis_and_replay import render_replay_text
 
     for result in results:
         for text in render_replay_text(result, next_command_options):
@@ -160,7 +160,7 @@ def _print_comparison(
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.replay import (
+    from binlogtool.report.diagnosis_and_replay import (
         compare_states,
         render_state_differences,
         replay_to_json,
@@ -197,7 +197,7 @@ def _print_explanation(
 ) -> int:
     """Print the decision on one record."""
     from binlogtool.core.json_text import encode_line
-    from binlogtool.report.replay import decision_to_json, render_decision
+    from binlogtool.report.diagnosis_and_replay import decision_to_json, render_decision
 
     file, number = _parse_record(record_text)
     decisions: list[ReplayDecision] = []

@@ -69,7 +69,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     ):  # fmt: skip
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
-        run.say_skipped_files()
+        run.report_skipped_files()
         tables = _open_tables(run, log, options, selection, form)
         for table, rows in tables.items():
             if form == "text":

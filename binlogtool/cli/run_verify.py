@@ -182,7 +182,7 @@ def _verify_on_spark(
         on_step=lambda step: run.progress.update_stage(*step[:2], total=step[2]),
         **call.to_options(),
     )
-    run.say_work_messages()
+    run.report_work_messages()
     if late_count := sum(part is None for part in parts):
         reason = "the time limit was reached (--timeout, --max-duration)"
         run.say(f"{late_count:,} of {len(paths):,} paths were not completely verified: {reason}")

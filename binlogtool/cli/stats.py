@@ -55,7 +55,7 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
     encoders = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_records(run, options)
-    run.say_skipped_files()
+    run.report_skipped_files()
     if options.chart is not None:
         title = options.paths[0] if len(options.paths) == 1 else f"{options.paths[0]} and {len(options.paths) - 1} more"
         run.save_file(options.chart, _render_chart(options.chart, figures, title), inputs=options.paths)
@@ -77,7 +77,7 @@ def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
     }
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_transactions(run, options)
-    run.say_skipped_files()
+    run.report_skipped_files()
     with run.open_output(text=form == "text", inputs=options.paths) as out:
         out.write(encoders[form](figures))
     return run.status

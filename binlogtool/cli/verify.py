@@ -147,7 +147,7 @@ def _print_report(
 ) -> None:
     named_paths, fail_on = options.paths, _LEVELS[options.fail_on]
     inputs = (*named_paths, *(file.path for file in report.files))
-    run.say_failures(report.failures)
+    run.report_failures(report.failures)
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
             from binlogtool.report.verify_and_plan_text import encode_verify_report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 from typing import IO, Any
 
 from binlogtool.errors import InputOutputError
@@ -32,17 +31,6 @@ def find_method(head: bytes) -> str | None:
     """Return the name of the compression of a file that begins with these bytes; None if it is not compressed."""
     methods = ((GZIP, "gzip"), (ZSTD, "zstd"), (XZ, "xz"), (BZIP2, "bzip2"), (LZ4, "lz4"))
     return next((method for magic, method in methods if head.startswith(magic)), None)
-
-
-def find_file_method(path: str) -> str | None:
-    """Return the name of the compression of a local file; None if it is not compressed or cannot be read."""
-    try:
-        if not os.path.isfile(path):
-            return None
-        with open(path, "rb") as file:
-            return find_method(file.read(HEAD_SIZE))
-    except OSError:
-        return None
 
 
 class CompressedStream:

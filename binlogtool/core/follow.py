@@ -476,10 +476,10 @@ class LogFollower:
                 renamed.path, renamed.name = file.path, file.name
             self._followed[file.path] = renamed or FollowedFile(file.path, file.name, file.format, file.identity)
         self._reported = {path: text for path, text in self._reported.items() if path in self._followed}
-        self._split_selection()
+        self._limit_new_files()
         return list(orphans.values())
 
-    def _split_selection(self) -> None:
+    def _limit_new_files(self) -> None:
         """Decide to which of the new files each position applies; files after a stop position are not followed."""
         selection, new_files = self._selection, [one for one in self._followed.values() if one.file_selection is None]
         if not new_files or (selection.start is None and selection.stop is None and not self._is_stopped):
@@ -487,9 +487,8 @@ class LogFollower:
                 file.file_selection = selection
             return
         plan = [(one.path, one.name, one.format) for one in self._followed.values()]
-        parts = LogReader(plan, self._options.limits, self._options.backend, self._options.hints).split_selection(
-            selection
-        )
+        log = LogReader(plan, self._options.limits, self._options.backend, self._options.hints)
+        parts = log.limit_selection_to_files(selection)
         file_selections = dict(zip(self._followed, parts, strict=False))
         for file in new_files:
             file.file_selection = file_selections.get(file.path)

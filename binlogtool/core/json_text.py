@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, escape_unsafe
 
 if TYPE_CHECKING:
@@ -146,19 +146,6 @@ def encode_bodies(bodies: Sequence[Any]) -> list[bytes | None]:
 def findings_to_json(findings: Sequence[Finding]) -> str | None:
     """Return the JSON of findings, as in `verify -O json`; None when there are none."""
     return to_json_text([finding_to_value(found) for found in findings]) if findings else None
-
-
-def finding_to_value(item: Finding) -> dict[str, Any]:
-    """Return a finding as a dictionary, an item of `findings` in JSON outputs."""
-    return {
-        "id": item.id,
-        "severity": item.severity.label,
-        "offset": item.offset,
-        "length": item.length,
-        "record": item.record,
-        "message": item.message,
-        "facts": dict(item.facts),
-    }
 
 
 def encode_document(value: Any, *, indent: int = 2) -> bytes:

@@ -90,7 +90,7 @@ class _Range(msgspec.Struct):
 def find_lost_ranges(
     path: str, format: str, findings: Iterable[Finding], read_options: ReadOptions
 ) -> tuple[LostRange, ...]:
-    """Name what the damaged ranges and the torn end of one file took.
+    """Find the transactions or numbers that the damaged ranges and the torn end of one file lost.
 
     Args:
         findings: The findings of `verify` about the file.

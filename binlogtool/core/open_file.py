@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, find_method
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
@@ -862,3 +862,14 @@ def spool_standard_input() -> Iterator[None]:
             yield
         finally:
             spooled_input.reset(token)
+
+
+def find_file_method(path: str) -> str | None:
+    """Return the name of the compression of a local file; None if it is not compressed or cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb") as file:
+            return find_method(file.read(HEAD_SIZE))
+    except OSError:
+        return None

@@ -34,7 +34,7 @@ from binlogtool.core.record_blocks import (
     BlockDecoder,
     RowBatchReader,
     SelectedEventGroup,
-    SqlFragmentSplitter,
+    SqlFragmentWriter,
     read_event_groups,
 )
 from binlogtool.core.record_filter import (
@@ -54,11 +54,11 @@ from binlogtool.core.record_selection import (
     SqlFragment,
     can_miss_later_changes,
     is_nothing,
+    limit_selection_to_files,
     read_everything,
     refuse_salvage,
     refuse_where,
     select_nothing,
-    split_selection,
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
@@ -212,13 +212,13 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     return split_finder.export_state_for_next_file()
 
 
-def split_file(full_scan: Scan, size: int) -> list[FilePart]:
-    """Return parts of at least `size` bytes each except the last; one part for a file that cannot be split."""
-    return split_range(full_scan, size, None, None)
+def divide_file(full_scan: Scan, size: int) -> list[FilePart]:
+    """Divide a file into parts of at least `size` bytes each except the last; one part if it cannot be divided."""
+    return divide_range(full_scan, size, None, None)
 
 
-def split_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
-    """Split `[begin, end)` into parts. begin: None = the beginning of the file; end: None = the end of the file."""
+def divide_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
+    """Divide `[begin, end)` of a file into parts. begin, end: None = those of the file."""
     stop = full_scan.source.size if end is None else end
     first = full_scan.layout.frames_at if begin is None else begin.offset
     if stop is None or stop - first <= size:
@@ -335,9 +335,9 @@ class LogFiles:
             finally:
                 file.source.close()
 
-    def split_selection(self, selection: Selection) -> list[Selection]:
-        """Return the part of a selection that applies to each file (`core.record_selection.split_selection`)."""
-        return split_selection(selection, [path for path, _, _ in self._plan], self._holds_records)
+    def limit_selection_to_files(self, selection: Selection) -> list[Selection]:
+        """Return the part of a selection that applies to each file."""
+        return limit_selection_to_files(selection, [path for path, _, _ in self._plan], self._holds_records)
 
     def _holds_records(self, number: int) -> bool:
         """Return True if file `number` can hold records.
@@ -401,11 +401,11 @@ class LogFiles:
 T = TypeVar("T")
 S = TypeVar("S", bound=RecordBlock | RowBatch | SqlFragment | FileFinding)
 L = TypeVar("L", bound="LogReader")
-Splitter = Callable[[BlockDecoder, Batch, RecordFilter], Iterator[T]]
+BatchReader = Callable[[BlockDecoder, Batch, RecordFilter], Iterator[T]]
 """Function that turns a batch into the items that a pass yields."""
 
 
-def _block_splitter(_file: LogFile) -> Splitter[RecordBlock]:
+def _make_block_reader(_file: LogFile) -> BatchReader[RecordBlock]:
     return BlockDecoder.decode_batch
 
 
@@ -413,7 +413,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
     """Options of a pass over a log: the items that it yields, and how its records are decoded.
 
     Args:
-        splitter: file -> function that turns a batch into the yielded items.
+        make_reader: file -> function that turns a batch into the yielded items.
         decode, raw: see `BlockDecoder`.
         script_of, row_condition: for passes whose bodies are text of a script.
         reader_of: for passes whose bodies are table rows.
@@ -421,7 +421,7 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
         checks_links: report where the files of the log do not follow each other.
     """
 
-    splitter: Callable[[LogFile], Splitter[T]]
+    make_reader: Callable[[LogFile], BatchReader[T]]
     decode: str = "full"
     raw: bool = False
     script_of: Callable[[Format], ScriptWriter] | None = None
@@ -459,7 +459,7 @@ class LogReader(LogFiles):
         part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: for a log of one file."""
-        options = PassOptions(_block_splitter, decode, raw, checks_links=selection.tail is None)
+        options = PassOptions(_make_block_reader, decode, raw, checks_links=selection.tail is None)
         items = self._run_pass(selection, options, part)
         return items if selection.tail is None else take_last(items, selection.tail)
 
@@ -469,7 +469,7 @@ class LogReader(LogFiles):
         """Yield record ranges instead of blocks, for files that are worth compiled code (`core.record_blocks`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
-        return self._run_pass(selection, PassOptions(self._range_splitter, decode), part)
+        return self._run_pass(selection, PassOptions(self._make_range_reader, decode), part)
 
     def statements(
         self, selection: Selection = Selection(), options: ScriptOptions = ScriptOptions()
@@ -506,7 +506,7 @@ class LogReader(LogFiles):
             self._require_databases(options)
         is_complete = True
         for part in self._write_scripts(
-            selection, self._fragment_splitter, start_script, row_condition, reads_on=options.is_partial
+            selection, self._make_fragment_writer, start_script, row_condition, reads_on=options.is_partial
         ):
             is_complete = is_complete and not any(one.severity is Severity.ERROR for one in _iter_findings(part))
             yield part
@@ -531,7 +531,7 @@ class LogReader(LogFiles):
             return format_.output.start_script(ScriptOptions(rename_databases=renames))
 
         with self.reopen() as log:
-            for _ in log._write_scripts(Selection(), self._fragment_splitter, start_script):
+            for _ in log._write_scripts(Selection(), self._make_fragment_writer, start_script):
                 if not renames.unseen:
                     return
         _refuse_unseen_databases(renames)
@@ -559,12 +559,12 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
-        yield from self._write_scripts(selection, self._fragment_splitter, start_script, part=part)
+        yield from self._write_scripts(selection, self._make_fragment_writer, start_script, part=part)
 
     def _write_scripts(
         self,
         selection: Selection,
-        splitter: Callable[[LogFile], Splitter[S]],
+        make_reader: Callable[[LogFile], BatchReader[S]],
         start_script: Callable[[Format], ScriptWriter],
         row_condition: RowCondition | None = None,
         *,
@@ -582,7 +582,7 @@ class LogReader(LogFiles):
         def script_of(format_: Format) -> ScriptWriter:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
-        options = PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        options = PassOptions(make_reader, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
         later_changes: list[str] = []
         for item in self._run_pass(selection, options, part):
             yield item
@@ -689,13 +689,13 @@ class LogReader(LogFiles):
         """
         from binlogtool.core.where_filter import CompiledRowCondition
 
-        split = RowBatchReader(None if condition is None else CompiledRowCondition(condition)).split_batch
-        return self._read_tables(selection, split, known_tables, is_selected, part, compiled=True, cells=cells)
+        batch_reader = RowBatchReader(None if condition is None else CompiledRowCondition(condition)).read_batch
+        return self._read_tables(selection, batch_reader, known_tables, is_selected, part, compiled=True, cells=cells)
 
     def _read_tables(
         self,
         selection: Selection,
-        split: Splitter[S],
+        batch_reader: BatchReader[S],
         known_tables: Sequence[TableSchema],
         is_selected: Callable[[TableSchema], bool] | None,
         part: FilePart = WHOLE_FILE,
@@ -720,7 +720,7 @@ class LogReader(LogFiles):
                     reader.store_no_cells()
             return readers[format_.name]
 
-        for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
+        for item in self._run_pass(selection, PassOptions(lambda _: batch_reader, reader_of=reader_of), part):
             yield item
             found = item.finding if isinstance(item, FileFinding) else None
             if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
@@ -735,7 +735,7 @@ class LogReader(LogFiles):
         """
         refuse_where(selection, "a log")
         record_filter = RecordFilter(selection)
-        for file_selection, file in zip(self.split_selection(selection), self._iter_files(), strict=False):
+        for file_selection, file in zip(self.limit_selection_to_files(selection), self._iter_files(), strict=False):
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
             scan = self.make_scan(file, live=selection.live)
             yield from (FileFinding(file.path, found) for found in file.layout.findings)
@@ -753,9 +753,9 @@ class LogReader(LogFiles):
 
             self._column_tracker = ColumnTracker(where)
 
-    def _range_splitter(self, _file: LogFile) -> Splitter[RecordRange | RecordBlock]:
+    def _make_range_reader(self, _file: LogFile) -> BatchReader[RecordRange | RecordBlock]:
         return (
-            BlockDecoder.split_batch
+            BlockDecoder.select_ranges
             if backends.choose_backend(self._backend).name == "native"
             else BlockDecoder.decode_batch
         )
@@ -767,10 +767,10 @@ class LogReader(LogFiles):
 
         return compile_row_condition(decoder, record_filter.where)
 
-    def _fragment_splitter(self, file: LogFile) -> Splitter[SqlFragment | RecordBlock]:
+    def _make_fragment_writer(self, file: LogFile) -> BatchReader[SqlFragment | RecordBlock]:
         backend = backends.choose_backend(self._backend)
         return (
-            SqlFragmentSplitter(backend).split_batch
+            SqlFragmentWriter(backend).write_batch
             if backend.name == "native" and file.layout.make_assembler is None
             else BlockDecoder.decode_batch
         )
@@ -785,10 +785,10 @@ class LogReader(LogFiles):
         """Return where the files of the log do not follow each other, for readers that read them one by one."""
         record_filter = RecordFilter(selection)
         links, findings = SelectedLinks(self._make_link_checker(), record_filter), list[FileFinding]()
-        for file_selection, file in zip(self.split_selection(selection), self._iter_files(), strict=False):
+        for file_selection, file in zip(self.limit_selection_to_files(selection), self._iter_files(), strict=False):
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
             findings += links.check_next(file, file_selection)
-            findings += [] if is_nothing(file_selection) else links.note_selected()
+            findings += [] if is_nothing(file_selection) else links.find_breaks_before_selected()
         return findings
 
     def _run_pass(
@@ -796,7 +796,7 @@ class LogReader(LogFiles):
     ) -> Iterator[T | RecordBlock | FileFinding]:
         record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
         self._track_columns(selection.where)
-        file_selections, files = self.split_selection(selection), self._iter_files()
+        file_selections, files = self.limit_selection_to_files(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)
         damage = SelectedDamage(record_filter) if options.reads_on and selection.on_damage == "stop" else None
         for number, file_selection in enumerate(
@@ -820,7 +820,7 @@ class LogReader(LogFiles):
                     return
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
-            split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
+            read_batch, marker = options.make_reader(file), UnprovenRecordMarker(decoder, record_filter)
             if part.start is None:
                 yield from (_make_file_finding(file.path, found, is_after_selection) for found in file.layout.findings)
             for scan in self._make_scans(file, read_everything(selection) if options.reads_on else selection, part):
@@ -860,8 +860,8 @@ class LogReader(LogFiles):
                             self._column_tracker.track_batch(decoder, batch)
                         if self._name_finder is not None:
                             self._name_finder.track_batch(decoder, batch)
-                        for item in split(decoder, batch, record_filter):
-                            for found in links.note_selected():
+                        for item in read_batch(decoder, batch, record_filter):
+                            for found in links.find_breaks_before_selected():
                                 yield found
                                 if _ends_reading(selection, found):
                                     return

@@ -37,7 +37,7 @@ from binlogtool.core.record_filter import (
     join_runs,
     make_marks,
     next_python_run,
-    split_runs,
+    split_runs_into_blocks,
 )
 from binlogtool.core.record_selection import (
     FileFinding,
@@ -280,7 +280,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         assert lines is not None
         while position < end and not record_filter.is_done:
             marks, refused = lines.evaluate(position, end)
-            runs = list(record_filter.limit_runs(split_runs(find_runs(marks, position))))
+            runs = list(record_filter.limit_runs(split_runs_into_blocks(find_runs(marks, position))))
             if runs:
                 yield runs, None
             position += len(marks)
@@ -292,7 +292,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
                     yield [(first, last)], envelope
                 position = min(position + python_run, end)
 
-    def split_batch(
+    def select_ranges(
         self, batch: Batch, record_filter: RecordFilter, *, inside: bool = False
     ) -> Iterator[RecordRange | RecordBlock]:
         """Yield the selected records of a batch, as blocks where the selection had to decode them.
@@ -311,12 +311,12 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             return
         reached = 0
         for holder, inner in batch.inner.items():
-            yield from self._split_range(batch, record_filter, reached, holder + 1)
-            yield from self._split_range(inner, record_filter, 0, inner.records.count)
+            yield from self._select_range(batch, record_filter, reached, holder + 1)
+            yield from self._select_range(inner, record_filter, 0, inner.records.count)
             reached = holder + 1
-        yield from self._split_range(batch, record_filter, reached, batch.records.count)
+        yield from self._select_range(batch, record_filter, reached, batch.records.count)
 
-    def _split_range(self, batch: Batch, record_filter: RecordFilter, start: int, stop: int) -> Iterator[RecordRange]:
+    def _select_range(self, batch: Batch, record_filter: RecordFilter, start: int, stop: int) -> Iterator[RecordRange]:
         for first, last in record_filter.select_runs(batch, start, stop, None):
             self._learn_from(batch, start, first)
             yield RecordRange(self, batch, first, last)
@@ -371,8 +371,8 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             file=self.file,
             format=self.format.name,
             record=batch.record_numbers(start, stop),
-            offset=locations.offsets(),
-            size=locations.sizes(),
+            offset=locations.list_offsets(),
+            size=locations.list_sizes(),
             inner=locations.inner_positions(),
             envelope=envelope,
             checksum=locations.checksums(),
@@ -388,7 +388,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         max_bytes, long_values = self.limits.max_whole, dict[str, LongValue]()
         if max_bytes is None or self.script is not None or self.reader is not None:
             return long_values
-        for i, (body, size) in enumerate(zip(bodies, locations.sizes(), strict=False)):
+        for i, (body, size) in enumerate(zip(bodies, locations.list_sizes(), strict=False)):
             has_long_values = isinstance(body, BodyWithLongValues)
             if has_long_values or size > max_bytes:
                 bodies[i], extracted = extract_long_values(body.body if has_long_values else body, max_bytes)
@@ -439,7 +439,7 @@ class RecordLocations:
         """Return the index of each record's frame, counted from the frame of the first record."""
         return [span - self._first for span in self._record_column("span")]
 
-    def offsets(self) -> list[int]:
+    def list_offsets(self) -> list[int]:
         """Return the file offset of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.offset] * (self._stop - self._start)
@@ -459,7 +459,7 @@ class RecordLocations:
             for s, row in zip(spans, self._record_column("offset"), strict=True)
         ]
 
-    def sizes(self) -> list[int]:
+    def list_sizes(self) -> list[int]:
         """Return the size in the file of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.size] * (self._stop - self._start)
@@ -526,7 +526,7 @@ def member_columns(
     for name in names:
         if name in ("offset", "size"):
             locations = locations or RecordLocations(batch, layout, start, stop)
-            columns[name] = locations.offsets() if name == "offset" else locations.sizes()
+            columns[name] = locations.list_offsets() if name == "offset" else locations.list_sizes()
         elif name == "record":
             columns[name] = batch.record_numbers(start, stop)
         else:
@@ -611,13 +611,13 @@ class RowMatcher(Protocol):
 
 
 class RowBatchReader:
-    """Splitter of batches into row batches (`core.open_log.Splitter`). matcher: evaluates a condition; None = none."""
+    """Reader of batches as row batches (`core.open_log.BatchReader`). matcher: evaluates a condition; None = none."""
 
     def __init__(self, matcher: RowMatcher | None = None) -> None:
         self._matcher = matcher
         self._python_run = 1
 
-    def split_batch(
+    def read_batch(
         self, decoder: BlockDecoder, batch: Batch, record_filter: RecordFilter
     ) -> Iterator[RowBatch | RecordBlock]:
         """Yield the selected records of a batch."""
@@ -633,7 +633,7 @@ class RowBatchReader:
             else:
                 reader.read_column(context, batch, "type", 0, 0)  # collects state for later batches
             return
-        for part in decoder.split_batch(batch, record_filter, inside=True):
+        for part in decoder.select_ranges(batch, record_filter, inside=True):
             if isinstance(part, RecordRange):
                 yield from self._read_range(part, reader)
             else:
@@ -676,14 +676,14 @@ def _make_row_batch(
 # --- SQL fragments ---
 
 
-class SqlFragmentSplitter:
-    """Splitter of the batches of one file into SQL fragments (`core.open_log.Splitter`)."""
+class SqlFragmentWriter:
+    """Writer of the batches of one file as SQL fragments (a `core.open_log.BatchReader`)."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._python_run = 1
 
-    def split_batch(
+    def write_batch(
         self, decoder: BlockDecoder, batch: Batch, record_filter: RecordFilter
     ) -> Iterator[SqlFragment | RecordBlock]:
         """Yield the selected records of a batch."""
@@ -691,7 +691,7 @@ class SqlFragmentSplitter:
             for run in flatten_batch(batch):
                 yield from self._write_flat(decoder, run)
             return
-        for part in decoder.split_batch(batch, record_filter, inside=True):
+        for part in decoder.select_ranges(batch, record_filter, inside=True):
             if isinstance(part, RecordRange):
                 yield from self._write_range(part)
             else:
@@ -824,8 +824,8 @@ class CompiledRun(NamedTuple, Generic[D]):
     data: D
 
 
-class CompiledSplitter(Generic[D]):
-    """Turns record ranges into compiled runs. make_writer: creates the writer of a file whose format has kernels."""
+class CompiledRunWriter(Generic[D]):
+    """Writes record ranges by compiled code. make_writer: creates the writer of a file whose format has kernels."""
 
     def __init__(self, make_writer: Callable[[JsonLine, BlockDecoder], CompiledWriter[D]]) -> None:
         self._make_writer = make_writer
@@ -837,7 +837,7 @@ class CompiledSplitter(Generic[D]):
         """Return True if the last records came from this file."""
         return decoder is self._decoder
 
-    def split_range(self, record_range: RecordRange) -> Iterator[CompiledRun[D] | RecordBlock]:
+    def write_range(self, record_range: RecordRange) -> Iterator[CompiledRun[D] | RecordBlock]:
         """Yield the records of the range in order: compiled runs, and blocks decoded by Python."""
         writer = self._get_writer(record_range.decoder)
         if writer is None:
@@ -896,7 +896,7 @@ class CompiledBodyDecoder:
 
     def __init__(self, min_records: int = MIN_COMPILED_RECORDS) -> None:
         self._min_records = min_records
-        self._compiled: CompiledSplitter[CellColumns] = CompiledSplitter(self._make_writer)
+        self._compiled: CompiledRunWriter[CellColumns] = CompiledRunWriter(self._make_writer)
         self._header_decoder: tuple[BlockDecoder, BlockDecoder] | None = None
 
     def decode_range(self, record_range: RecordRange) -> Iterator[RecordBlock]:
@@ -906,7 +906,7 @@ class CompiledBodyDecoder:
         ):
             yield from record_range.decode_blocks(record_range.start, record_range.stop)
             return
-        for part in self._compiled.split_range(record_range):
+        for part in self._compiled.write_range(record_range):
             yield self._make_block(part) if isinstance(part, CompiledRun) else part
 
     def _make_writer(self, line: JsonLine, decoder: BlockDecoder) -> CellWriter:

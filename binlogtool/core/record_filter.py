@@ -177,7 +177,7 @@ class RecordFilter(msgspec.Struct):
 
         Args:
             file_selection: the part of the selection that applies to this file
-                (`core.record_selection.split_selection`).
+                (`core.record_selection.limit_selection_to_files`).
             output: the output rules of the file's format.
             page_size: bytes of a page of the file, see `LogFileLayout.page_size`.
 
@@ -384,7 +384,7 @@ class RecordFilter(msgspec.Struct):
     def has_unmatched(self) -> bool:
         """True if the selection names objects or transactions that no record matched so far."""
         s = self.selection
-        excluded = split_sets(s.exclude_gtids)
+        excluded = split_gtid_sets(s.exclude_gtids)
         if excluded and self.matched.isdisjoint(excluded):
             return True
         names = (*s.objects, *s.exclude_objects, *(text for text, _ in self._gtid_sets if text not in excluded))
@@ -431,14 +431,14 @@ def _make_predicates(selection: Selection, gtids: GtidParsers | None) -> Iterato
         yield _negate(parse_set(selection.exclude_gtids))
 
 
-def split_sets(gtids: str | None) -> list[str]:
+def split_gtid_sets(gtids: str | None) -> list[str]:
     """Split the text of a list of transaction sets."""
     return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
 
 
-def split_gtid_position(position: str | None) -> list[str]:
+def split_position_gtids(position: str | None) -> list[str]:
     """Split the GTIDs of a position; a position of another kind has none."""
-    return split_sets(_strip_gtid_prefix(position))
+    return split_gtid_sets(_strip_gtid_prefix(position))
 
 
 NUMBERED_GTID = re.compile(r"(.*[-:])(\d+)(?:-\d+)?")
@@ -470,11 +470,11 @@ def parse_named_sets(selection: Selection, gtids: GtidParsers | None) -> list[tu
     """
     parse_set = _parse_names if gtids is None else gtids.parse_set
     texts = (
-        *split_sets(selection.include_gtids),
-        *split_sets(selection.exclude_gtids),
-        *split_gtid_position(selection.stop),
+        *split_gtid_sets(selection.include_gtids),
+        *split_gtid_sets(selection.exclude_gtids),
+        *split_position_gtids(selection.stop),
     )
-    starts = [(f"{_GTID}{text}", _match_source(text)) for text in split_gtid_position(selection.start)]
+    starts = [(f"{_GTID}{text}", _match_source(text)) for text in split_position_gtids(selection.start)]
     return [*((text, parse_set(text)) for text in dict.fromkeys(texts)), *starts]
 
 
@@ -550,7 +550,7 @@ def make_marks(runs: Sequence[tuple[int, int]]) -> bytes | None:
     return bytes(marks)
 
 
-def split_runs(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def split_runs_into_blocks(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Split runs into pieces of at most one block."""
     for first, last in runs:
         yield from ((start, min(start + MAX_BLOCK_RECORDS, last)) for start in range(first, last, MAX_BLOCK_RECORDS))

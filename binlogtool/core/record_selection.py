@@ -472,7 +472,7 @@ def _always(_number: int) -> bool:
     return True
 
 
-def split_selection(
+def limit_selection_to_files(
     selection: Selection, paths: Sequence[str], holds_records: Callable[[int], bool] = _always
 ) -> list[Selection]:
     """Return the part of a selection that applies to each file of a log; positions no longer name a file.
@@ -583,7 +583,7 @@ def select_nothing(selection: Selection) -> Selection:
 
 
 def is_nothing(file_selection: Selection) -> bool:
-    """Return whether a part of a selection (`split_selection`) selects no record of its file."""
+    """Return whether a part of a selection (`limit_selection_to_files`) selects no record of its file."""
     return file_selection.stop == _STOP_AT_START
 
 

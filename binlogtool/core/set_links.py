@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
 from binlogtool.core.progress import strip_compressed_suffix
-from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetMember
-from binlogtool.format_api.layout import Batch
-from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_filter import RecordFilter
+    from binlogtool.format_api.layout import Batch
+    from binlogtool.limits import Limits
 
 _END_BYTES = 1024
 """Number of bytes at the end of a file that can prove which file follows."""
@@ -212,8 +215,8 @@ class SelectedLinks:
         self._undecided += [one for one in links if not one.is_decided(self._filter) and self.has_selected]
         return [FileFinding(one.file, one.finding) for one in links if one.is_decided(self._filter)]
 
-    def note_selected(self) -> list[FileFinding]:
-        """Note that records are selected; return what is wrong between them and those selected before."""
+    def find_breaks_before_selected(self) -> list[FileFinding]:
+        """Return what is wrong between the records selected now and those selected before."""
         self.has_selected = True
         if not self._undecided:
             return []

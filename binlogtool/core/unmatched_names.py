@@ -16,8 +16,8 @@ from binlogtool.core.record_filter import (
     gtid_source,
     parse_named_sets,
     resolve_types,
-    split_gtid_position,
-    split_sets,
+    split_gtid_sets,
+    split_position_gtids,
 )
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
@@ -79,7 +79,7 @@ class UnmatchedNameFinder:
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
-        """Collect the names of the records of a batch; yields nothing (a splitter of `core.open_log`)."""
+        """Collect the names of the records of a batch; yields nothing (a `core.open_log.BatchReader`)."""
         output = decoder.format.output
         if decoder.format.name not in self._formats:
             self._formats.add(decoder.format.name)
@@ -112,7 +112,7 @@ class UnmatchedNameFinder:
     def _needs_transactions(self) -> bool:
         s = self._selection
         return not (s.include_gtids is s.exclude_gtids is s.xid is None) or any(
-            split_gtid_position(one) for one in (s.start, s.stop)
+            split_position_gtids(one) for one in (s.start, s.stop)
         )
 
     def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
@@ -161,7 +161,7 @@ class UnmatchedNameFinder:
 
     def _unmatched_transactions(self) -> Iterator[str]:
         s = self._selection
-        for text in dict.fromkeys(split_sets(s.include_gtids)):
+        for text in dict.fromkeys(split_gtid_sets(s.include_gtids)):
             if text not in self._matched_transactions:
                 yield f"--include-gtids {text}: the log has no such transaction{self._transactions.suggest(text)}"
         if s.xid is not None and s.xid not in self._matched_transactions:
@@ -170,12 +170,12 @@ class UnmatchedNameFinder:
         yield from self._describe_stops(self._unreached_stops())
 
     def _unknown_sources(self, position: str | None) -> list[str]:
-        return [one for one in split_gtid_position(position) if not self._transactions.has_source(one)]
+        return [one for one in split_position_gtids(position) if not self._transactions.has_source(one)]
 
     def _unreached_stops(self) -> list[str]:
         return [
             one
-            for one in split_gtid_position(self._selection.stop)
+            for one in split_position_gtids(self._selection.stop)
             if one not in self._matched_transactions and not self._transactions.is_before_end(one)
         ]
 
@@ -190,18 +190,18 @@ class UnmatchedNameFinder:
     def _unmatched_starts(self) -> Iterator[str]:
         """Yield messages if the log has no source of the start position, so that nothing is left out."""
         unknown = self._unknown_sources(self._selection.start)
-        if len(unknown) == len(split_gtid_position(self._selection.start)):
+        if len(unknown) == len(split_position_gtids(self._selection.start)):
             yield from self._describe_starts(unknown)
 
     def _unmatched_stops(self) -> Iterator[str]:
         """Yield messages about sources that the log has but that do not stop in it; of none, if it has no source."""
         unknown, stop = self._unknown_sources(self._selection.stop), self._selection.stop
-        has_source = len(unknown) < len(split_gtid_position(stop))
+        has_source = len(unknown) < len(split_position_gtids(stop))
         yield from self._describe_stops(one for one in self._unreached_stops() if not has_source or one not in unknown)
 
     def _unmatched_exclusions(self) -> Iterator[str]:
         """Yield a message if the excluded transactions exclude none."""
-        texts = split_sets(self._selection.exclude_gtids)
+        texts = split_gtid_sets(self._selection.exclude_gtids)
         if texts and self._matched_transactions.isdisjoint(texts):
             suggestion = self._transactions.suggest(texts[0])
             yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"

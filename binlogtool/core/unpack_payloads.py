@@ -17,14 +17,13 @@ from binlogtool.format_api.layout import (
     Column,
     ColumnTable,
     ContainerPosition,
-    DecompressionError,
     FrameLevel,
     InnerLevel,
     LogFileLayout,
     RowLevel,
     to_int_list,
 )
-from binlogtool.format_api.schema_fields import ChecksumResult
+from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema.native_library import concatenate_columns, copy_column, has_any_value
 from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
@@ -449,7 +448,7 @@ class PayloadReader(msgspec.Struct):
             rest = slice_table(table, first, table.count)
             spans = self._unpack_payloads(view, base, rest, level)
             if spans.frame_count:
-                yield from self._split_rows(view, base, slice_table(rest, 0, spans.frame_count), spans, level)
+                yield from self._scan_payload_rows(view, base, slice_table(rest, 0, spans.frame_count), spans, level)
             first += spans.frame_count
             if spans.bad is not None:
                 yield spans.bad
@@ -497,7 +496,7 @@ class PayloadReader(msgspec.Struct):
             return PayloadSpans(index, memoryview(arena), boundaries[:-1], boundaries[1:], packed)
         return PayloadSpans(1, memoryview(payload), [0], [len(payload)], [True])
 
-    def _split_rows(
+    def _scan_payload_rows(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, level: RowLevel
     ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Split payloads into rows; a payload that is not exactly a sequence of rows is bad."""
@@ -513,10 +512,10 @@ class PayloadReader(msgspec.Struct):
                 )
             first += good_count
             if stop.reason not in (StopReason.FULL, StopReason.END):
-                yield self._split_bad_frame(view, base, slice_table(table, first, first + 1), spans, first, level)
+                yield self._keep_good_rows(view, base, slice_table(table, first, first + 1), spans, first, level)
                 first += 1
 
-    def _split_bad_frame(
+    def _keep_good_rows(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
     ) -> BadPayload | PartlyBadFrame:
         """Return the good rows of a frame with invalid rows, and the findings about the invalid ones."""

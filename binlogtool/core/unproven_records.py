@@ -65,22 +65,24 @@ class UnprovenRecordReader:
         if damage.payload:
             return
         if damage.tail == "preallocated":
-            yield from () if assembler is None else self._to_salvaged(assembler.skip_damage(damage.start, damage.end))
+            yield from (
+                () if assembler is None else self._number_salvaged(assembler.skip_damage(damage.start, damage.end))
+            )
             return
         if self.scan.layout.make_assembler is None:
             yield from () if source is None else self._read_frames(damage, Window(source, _READ_BYTES))
         elif assembler is not None and source is not None:
             yield from self._read_assembled(damage, Window(source, _READ_BYTES), assembler)
         elif assembler is not None:
-            yield from self._to_salvaged(assembler.skip_damage(damage.start, damage.end))
+            yield from self._number_salvaged(assembler.skip_damage(damage.start, damage.end))
 
     def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
         """Yield the records that end in these frames; see `UnprovenReader`."""
-        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.assemble_unproven(batch))
+        return iter(()) if self._assembler is None else self._number_salvaged(self._assembler.assemble_unproven(batch))
 
     def finish(self) -> Iterator[SalvagedRecords]:
         """Yield the remaining records at the end of the file; see `UnprovenReader`."""
-        return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.finish())
+        return iter(()) if self._assembler is None else self._number_salvaged(self._assembler.finish())
 
     def _read_assembled(
         self, damage: DamagedRange, window: Window, assembler: SalvageAssembler
@@ -92,11 +94,11 @@ class UnprovenRecordReader:
             corrected = None if data is None else self._correct_frame(data, at)
             batch = None if corrected is None else self._make_batch(corrected[0], at, self.scan.records)
             if batch is None or corrected is None:
-                yield from self._to_salvaged(assembler.skip_damage(at, min(at + step, damage.end)))
+                yield from self._number_salvaged(assembler.skip_damage(at, min(at + step, damage.end)))
             else:
-                yield from self._to_salvaged(assembler.assemble_unproven(batch, corrected[1]))
+                yield from self._number_salvaged(assembler.assemble_unproven(batch, corrected[1]))
 
-    def _to_salvaged(self, unproven: Iterator[UnprovenRecords]) -> Iterator[SalvagedRecords]:
+    def _number_salvaged(self, unproven: Iterator[UnprovenRecords]) -> Iterator[SalvagedRecords]:
         for batch, findings in unproven:
             yield SalvagedRecords(batch.with_first_record(self.scan.records), findings, b"")
 
@@ -126,7 +128,7 @@ class UnprovenRecordReader:
         at = damage.start
         number = damage.findings[0].record or 0 if damage.findings else 0
         while at < damage.end:
-            salvaged = self._salvage_frame(window, at, damage.end, number) or self._salvage_hidden_frame(
+            salvaged = self._read_unproven_frame(window, at, damage.end, number) or self._read_bit_flipped_frame(
                 window, at, damage.end, number
             )
             if salvaged is None:
@@ -159,7 +161,7 @@ class UnprovenRecordReader:
                 return None
         return None
 
-    def _salvage_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
+    def _read_unproven_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
         """Return the frame at `at`, if it is well framed and ends where it must."""
         data = self._read_frame(window, at, end)
         if data is None:
@@ -172,7 +174,7 @@ class UnprovenRecordReader:
                 return SalvagedRecords(batch, (_mark_finding(item, reason),), data)
         return None
 
-    def _salvage_hidden_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
+    def _read_bit_flipped_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
         """Return the frame at `at`, if its start or end is hidden by one flipped bit."""
         layout = self.scan.layout
         if self._tries_left <= 0 or layout.frame.checksum is None or layout.frame.align > 1:

@@ -126,7 +126,7 @@ class ColumnTracker:
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
-        """Yield those records of a batch that describe tables, fully decoded (a `core.open_log.Splitter`)."""
+        """Yield those records of a batch that describe tables, fully decoded (a `core.open_log.BatchReader`)."""
         table_support = decoder.format.tables
         if table_support is None or decoder.format.output.start_changes is None or not self.missing_columns:
             return

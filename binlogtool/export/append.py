@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import asdict, replace
 
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_blocks import LongValueWriter
@@ -64,7 +63,7 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
-from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.limits import Limits

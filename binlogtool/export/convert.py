@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
@@ -54,7 +53,7 @@ from binlogtool.export.output_options import (
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
-from binlogtool.findings import SET_LINK_IDS
+from binlogtool.findings import SET_LINK_IDS, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import ScriptOptions
 

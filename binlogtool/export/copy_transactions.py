@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_blocks import SelectedEventGroup
 from binlogtool.core.record_selection import (
@@ -29,7 +28,7 @@ from binlogtool.export.manifest import (
     ManifestInput,
     ManifestOutput,
 )
-from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids

@@ -40,8 +40,8 @@ from binlogtool.core.open_log import (
     ResumePoint,
     ResumePointFinder,
     compute_carried_state,
+    divide_range,
     open_log,
-    split_range,
 )
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError
@@ -536,12 +536,12 @@ class IncrementalInput:
             text = f"extended by {size:,} bytes after {reason}; they are not read"
             yield GrowingFileFinding(name, reached.format, _changed_finding(before, text))
             return
-        for part in self._split_range(name, before or ReadPosition(), reached, earlier) if reached.begin else []:
+        for part in self._divide_range(name, before or ReadPosition(), reached, earlier) if reached.begin else []:
             begin = 0 if part.start is None else part.start.offset
             end = reached.place.offset if part.end is None else part.end
             yield PlannedRead(TaskFile(name, name, reached.format, end - begin), part, reached, earlier)
 
-    def _split_range(
+    def _divide_range(
         self, name: str, before: ReadPosition, reached: ReadPosition, earlier: str | None
     ) -> list[FilePart]:
         end = reached.place.offset
@@ -549,7 +549,7 @@ class IncrementalInput:
             return [FilePart(before.begin, end)]
         try:
             with self.open_file(name, reached.format, earlier) as log:
-                return split_range(log.make_scan(log.files[0]), self.request.split_size, before.begin, end)
+                return divide_range(log.make_scan(log.files[0]), self.request.split_size, before.begin, end)
         except BinlogtoolError:
             return [FilePart(before.begin, end)]
 

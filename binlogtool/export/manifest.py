@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log, split_file
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
 from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
@@ -516,7 +516,7 @@ def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints:
         with open_log(
             member.path, ReadOptions(format=member.format, limits=limits, backend=backend, hints=hints), LogReader
         ) as log:
-            return tuple(split_file(log.make_scan(log.files[0]), size))
+            return tuple(divide_file(log.make_scan(log.files[0]), size))
     except BinlogtoolError:
         return (WHOLE_FILE,)
 

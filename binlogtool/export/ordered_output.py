@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
 from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_filter import RecordRange
@@ -45,7 +44,7 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.export.sql_scripts import count_statements, record_texts, script_selection
-from binlogtool.findings import STATEMENT_LEFT_OUT, Severity
+from binlogtool.findings import STATEMENT_LEFT_OUT, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions

@@ -15,7 +15,7 @@ from binlogtool import limits
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import MissingExtraError, UsageError, suggest_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
-from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_name
+from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
 
 # --- Options of typed tables ---
@@ -60,7 +60,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
     def is_relevant(self, finding: Finding) -> bool:
         """Return True if a finding is about a selected table, or does not name a table."""
         name = finding.facts.get("table") if finding.id == ROWS_DIVERGE else None
-        return name is None or self.may_be_selected(make_database_table(*split_name(str(name)), ()))
+        return name is None or self.may_be_selected(make_database_table(*split_table_name(str(name)), ()))
 
     def with_pattern(self, pattern: str) -> TypedRowOptions:
         """Return a copy that selects tables by one pattern."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.json_text import encode_bodies, findings_to_json, to_json_bytes
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_blocks import BlockDecoder, CompiledRun, CompiledSplitter
+from binlogtool.core.record_blocks import BlockDecoder, CompiledRun, CompiledRunWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import UsageError
@@ -42,14 +42,14 @@ class CompiledRows:
     def __init__(self, schema: pa.Schema, max_rows: int) -> None:
         self._schema = schema
         self._max_rows = max_rows
-        self._compiled = CompiledSplitter(self._create_writer)
+        self._compiled = CompiledRunWriter(self._create_writer)
 
     def build_parts(self, stretch: RecordRange, file: str) -> Iterator[pa.RecordBatch | RecordBlock]:
         """Yield the records of a range in order: finished batches, and blocks for the general path.
 
         file: file name in the rows.
         """
-        for part in self._compiled.split_range(stretch):
+        for part in self._compiled.write_range(stretch):
             yield part if isinstance(part, RecordBlock) else self._build_batch(part, file)
 
     def _create_writer(self, line: JsonLine, maker: BlockDecoder) -> CellWriter:

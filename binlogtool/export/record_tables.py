@@ -19,7 +19,6 @@ import pyarrow.compute as compute
 from msgspec.structs import asdict, replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import record_rows
@@ -37,7 +36,7 @@ from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PA
 from binlogtool.export.read_members import open_member, read_member
 from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
 from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.format import Hints
 
 # --- What was read, and what was read back ---

@@ -549,8 +549,8 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
 def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[ManifestCheck]:
     """Yield the checks of an output. row_count: number of rows."""
     counted_rows = sum(one.rows for one in outputs)
-    yield ManifestCheck("rows-in-equal-rows-out", f"{row_count:,} rows made, {counted_rows:,} counted in the output")
-    yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")
+    yield ManifestCheck("rows-in-equal-rows-out", f"decoded: {row_count:,}; counted in the output: {counted_rows:,}")
+    yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all decoded texts, counted in the output")
 
 
 # --- Pieces of tasks ---

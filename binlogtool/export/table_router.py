@@ -5,6 +5,7 @@ Rows that belong to no table go to DAMAGE. A table with that name is shown as `D
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -50,8 +51,7 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     CellBuffer,
     CellSlice,

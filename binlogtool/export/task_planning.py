@@ -270,7 +270,7 @@ class TableJob(msgspec.Struct, frozen=True):
             [(i.path, i.path, open_file_module.find_format(i.format)) for i in readable], self.limits, self.backend
         )
         selections = [
-            *log.split_selection(self.selection),
+            *log.limit_selection_to_files(self.selection),
             *[replace(self.selection, start=None, stop="0")] * len(readable),
         ]
         log.close()

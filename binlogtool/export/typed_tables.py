@@ -15,13 +15,12 @@ import msgspec
 import pyarrow as pa
 
 from binlogtool import limits
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.record_selection import FileFinding
 from binlogtool.export.incremental import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
 from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.tables_and_changes import TableSchema
 from binlogtool.limits import Limits
 

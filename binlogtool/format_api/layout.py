@@ -76,14 +76,6 @@ BufferDecryptor = Callable[[int, memoryview], None]
 """Function (file offset, buffer) that decrypts a buffer of raw bytes in place."""
 
 
-class DecompressionError(Exception):
-    """Raised when a payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
-
-    def __init__(self, finding_id: str, message: str) -> None:
-        super().__init__(message)
-        self.finding_id = finding_id
-
-
 Decompressor = Callable[[memoryview, Limits], bytes | bytearray]
 """Function that unpacks one payload or raises `DecompressionError`; it must stop at `limits.max_inflate`."""
 
@@ -396,7 +388,7 @@ class SplitPoint(NamedTuple):
     frame_count: int
 
 
-def split_after(batch: Batch, frame_count: int) -> SplitPoint | None:
+def make_split_point(batch: Batch, frame_count: int) -> SplitPoint | None:
     """Return the split point after the first `frame_count` frames of a batch; None if `frame_count` is 0."""
     return SplitPoint(batch.base + int(batch.frames["end"][frame_count - 1]), frame_count) if frame_count else None
 
@@ -442,7 +434,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the end of the batch."""
-        return split_after(batch, batch.frames.count)
+        return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> Any:
         """Return None: there is no state."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, are_bytes_equal, kernel
 
 ROW_OWNER, ROW_STATE, ROW_IMAGE_SIZE, ROW_CONTENT = 1, 2, 3, 4
 """Indexes of the integers of a row; index 0 is the hash."""
@@ -73,15 +73,6 @@ def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) ->
     for i in range(limit - pos):
         out[o + i] = buf[pos + i]
     return o + (limit - pos)
-
-
-@kernel(native="same_bytes")
-def are_bytes_equal(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
-    """Return 1 if these bytes are equal, else 0."""
-    for i in range(size):
-        if buf[p + i] != texts[q + i]:
-            return 0
-    return 1
 
 
 @kernel(native="hash_bytes")

@@ -995,3 +995,20 @@ class Varint(Construct):  # type: ignore[misc]
         data = build_varint(obj)
         stream_write(stream, data, len(data), path)
         return obj
+
+
+class DecompressionError(Exception):
+    """Raised when a payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
+
+    def __init__(self, finding_id: str, message: str) -> None:
+        super().__init__(message)
+        self.finding_id = finding_id
+
+
+@kernel(native="same_bytes")
+def are_bytes_equal(buf: UInt8s, p: int, texts: UInt8s, q: int, size: int) -> int:
+    """Return 1 if these bytes are equal, else 0."""
+    for i in range(size):
+        if buf[p + i] != texts[q + i]:
+            return 0
+    return 1

@@ -35,7 +35,7 @@ def qualify_name(database: str, table: str) -> str:
     return f"{_quote_part(database)}.{_quote_part(table)}"
 
 
-def split_name(name: str) -> tuple[str, str]:
+def split_table_name(name: str) -> tuple[str, str]:
     """Split a full name into database and table."""
     match = _PARTS.fullmatch(name)
     return ("", _unquote_part(name)) if match is None else (_unquote_part(match[1]), _unquote_part(match[2]))
@@ -43,7 +43,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def unquote_name(name: str) -> str:
     """Return a full name without quotes, as logs show it."""
-    return ".".join(split_name(name))
+    return ".".join(split_table_name(name))
 
 
 def _quote_part(part: str) -> str:

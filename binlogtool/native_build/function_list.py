@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from binlogtool import formats
-from binlogtool.format_api.format import Format
-from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
 from binlogtool.format_api.schema_fields import kernel
 from binlogtool.schema import native_library
 from binlogtool.schema.c_codegen import CLibrarySource
@@ -21,7 +19,11 @@ from binlogtool.schema.json_body_codegen import ENVELOPE, MemberShape, make_memb
 from binlogtool.schema.json_line_codegen import CellCode as CellPlan
 from binlogtool.schema.json_line_codegen import LineCode as LinePlan
 from binlogtool.schema.json_line_codegen import PickCode as PickPlan
-from binlogtool.schema.walk_codegen import generate_walk
+from binlogtool.schema.scanner import generate_walk
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import Format
+    from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
 
 WalkSchema = tuple[Any, tuple[str, ...]]
 

@@ -23,8 +23,7 @@ from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
-from binlogtool.core.resolve_paths import LogGroup, find_newest
-from binlogtool.core.unpack_members import unpack_members
+from binlogtool.core.resolve_paths import LogGroup, find_newest, unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.replay import (

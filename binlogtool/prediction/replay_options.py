@@ -19,8 +19,8 @@ from binlogtool.core.record_selection import (
     Selection,
     is_gtid_position,
     is_sequence_position,
+    limit_selection_to_files,
     split_file_prefix,
-    split_selection,
 )
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
@@ -111,7 +111,7 @@ def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[s
     if file is None and position_in_file.startswith("seq:"):
         return [position] * len(logs)
     paths = [group.member_path(name) for group in logs for name in group.names]
-    reached_files = len(split_selection(Selection(stop=position), paths))
+    reached_files = len(limit_selection_to_files(Selection(stop=position), paths))
     if reached_files <= len(paths) - len(logs[-1].names):
         raise UsageError(f"--until {position}: the replay ends there; do not name the files after it")
     return [*[None] * (len(logs) - 1), position]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.compressed_stream import find_file_method
-from binlogtool.core.open_file import is_url, make_readable_file
+from binlogtool.core.open_file import find_file_method, is_url, make_readable_file
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity

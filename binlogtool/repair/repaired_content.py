@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,7 +40,6 @@ from binlogtool.format_api.format import (
     RewrittenFile,
     is_header_correction,
 )
-from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import MIB, Limits
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
@@ -54,6 +53,9 @@ from binlogtool.verification.verify_report import (
     merge_reports,
     report_skipped_files,
 )
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Batch, RangeReader
 
 # --- Files whose damage single flipped bits explain ---
 
@@ -135,10 +137,10 @@ class SalvagedContent(NamedTuple):
     fixed_frames: tuple[dict[str, Any], ...] = ()
 
 
-def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
+def build_salvaged_content(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
     """Salvage a file in one pass."""
     scan = Scan(file.source, file.format, file.layout, backends.choose_backend(backend), limits)
-    builder = _SalvageBuilder(file, ResultPiece(0, file.layout.frames_at))
+    builder = _SalvagedContentBuilder(file, ResultPiece(0, file.layout.frames_at))
     for segment in scan.segments():
         if isinstance(segment, DamagedRange):
             builder.add_damage(segment)
@@ -152,7 +154,7 @@ def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent
     return SalvagedContent(pieces, tuple(builder.left_out), holes, tuple(builder.fixed_frames))
 
 
-class _SalvageBuilder:
+class _SalvagedContentBuilder:
     """Builder of the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
     def __init__(self, file: LogFile, header: ResultPiece) -> None:
@@ -326,7 +328,7 @@ def _plan_special_content(
     notes: list[str] = []
     salvaged = SalvagedContent(pieces)
     if policy.salvage and report.findings:
-        salvaged = salvage_file(file, limits, backend)
+        salvaged = build_salvaged_content(file, limits, backend)
         pieces = apply_edits(salvaged.pieces, plan_header_corrections(report, make_raw_reader(file.path)))
     if policy.fix_meta:
         edits = plan_header_edits(file)
@@ -334,11 +336,11 @@ def _plan_special_content(
         notes += [file.format.repair.edits_note] if edits else []
     if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
         pieces += _make_end_mark(file)
-    reasons = _explain_no_salvage(file) if salvaged.left_out else ()
+    reasons = _explain_no_salvaged_copy(file) if salvaged.left_out else ()
     return PlannedContent(() if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons)
 
 
-def _explain_no_salvage(file: LogFile) -> tuple[str, ...]:
+def _explain_no_salvaged_copy(file: LogFile) -> tuple[str, ...]:
     why = file.format.repair.find_salvage_obstacle(file.layout)
     return () if why is None else (f"{file.path}: cannot be salvaged: {why}",)
 

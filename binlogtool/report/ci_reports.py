@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -24,7 +24,9 @@ from binlogtool.report.finding_policy import compute_fingerprint, list_located_f
 from binlogtool.report.verify_and_plan_text import describe_state, format_byte_account, suggest_after_verify
 from binlogtool.report.wording import format_count, format_finding, format_offset, format_size
 from binlogtool.terminal.escape import escape
-from binlogtool.verification.verify_report import Report
+
+if TYPE_CHECKING:
+    from binlogtool.verification.verify_report import Report
 
 # --- JUnit XML ---
 

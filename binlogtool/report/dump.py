@@ -21,15 +21,14 @@ from binlogtool.core.json_text import (
     describe_json_changes,
     encode_json,
     encode_json_lines,
-    finding_to_value,
     to_json_bytes,
     to_json_text,
 )
-from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
+from binlogtool.core.record_blocks import BlockDecoder, CompiledRunWriter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.report.wording import format_count
@@ -236,7 +235,7 @@ class CompiledLineEncoder:
     """Encoder of record ranges as JSON lines by compiled code, in the default style only."""
 
     def __init__(self) -> None:
-        self._compiled = CompiledSplitter(_make_line_writer)
+        self._compiled = CompiledRunWriter(_make_line_writer)
 
     def encode_ranges(self, parts: Iterable[RecordRange | T]) -> Iterator[EncodedLines | RecordBlock | T]:
         """Yield the same parts, with record ranges replaced by lines and blocks."""
@@ -248,7 +247,7 @@ class CompiledLineEncoder:
 
     def encode_range(self, record_range: RecordRange) -> Iterator[EncodedLines | RecordBlock]:
         """Yield the records of a range in order: finished lines, and blocks for the general encoder."""
-        for part in self._compiled.split_range(record_range):
+        for part in self._compiled.write_range(record_range):
             if isinstance(part, RecordBlock):
                 yield part
             else:

@@ -11,13 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.compressed_stream import find_file_method
-from binlogtool.core.json_text import encode_document, finding_to_value
-from binlogtool.core.open_file import is_url
+from binlogtool.core.json_text import encode_document
+from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
-from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.findings import EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
 from binlogtool.repair.plan import (
     CUTTABLE,

@@ -30,8 +30,7 @@ from construct import (
 )
 from msgspec.structs import replace
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import ChecksumResult, MalformedError, TracePart
+from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError, MalformedError, TracePart
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
 

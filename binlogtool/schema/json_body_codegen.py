@@ -55,7 +55,7 @@ from binlogtool.schema.program import (
     iter_operations,
     wrap_int64,
 )
-from binlogtool.schema.python_backend import compile_generated
+from binlogtool.schema.backends import compile_generated
 
 # --- Generated code that writes bodies as JSON ---
 

@@ -1,6 +1,6 @@
 """Generate code in the compiled subset that reads bodies, and kernels that read some fields of a body.
 
-The text of a kernel runs as Python, too, with functions of `schema.python_backend` for those of `runtime.c`.
+The text of a kernel runs as Python, too, with functions of `schema.backends` for those of `runtime.c`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from construct import Construct
 
 from binlogtool.format_api.layout import Kernel
+from binlogtool.schema.backends import compile_generated
 from binlogtool.schema.body_decoders import BodyCodeGenerator, FixedSizeOp, get_member_path
 from binlogtool.schema.body_program import (
     BodyPosition,
@@ -34,8 +35,7 @@ from binlogtool.schema.program import (
     SkipBytes,
     get_fixed_size,
 )
-from binlogtool.schema.python_backend import compile_generated
-from binlogtool.schema.walk_codegen import format_load, format_scalar_form
+from binlogtool.schema.scanner import format_load, format_scalar_form
 
 
 class MachineBodyGenerator(BodyCodeGenerator):

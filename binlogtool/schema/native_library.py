@@ -18,7 +18,11 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.schema.program import I64_MAX, I64_MIN, wrap_int64
+from binlogtool.schema.program import (
+    I64_MAX,
+    I64_MIN,
+    wrap_int64,
+)
 
 # --- Names of compiled functions ---
 
@@ -30,7 +34,7 @@ _GENERATOR_MODULES = tuple(
     f"binlogtool.schema.{name}"
     for name in (
         "body_decoders", "body_program", "compile_schema", "json_body_codegen", "machine_body_codegen", "program",
-        "walk_codegen",
+        "scanner",
     )
 )  # fmt: skip
 """Modules that generate kernels from schemas."""
@@ -73,19 +77,6 @@ def _modules_of_structs(function: FunctionType) -> list[str]:
     """Return the modules of the structs that a kernel declares as parameters."""
     declared = [function.__globals__.get(one, one) for one in function.__annotations__.values()]
     return [one.__module__ for one in declared if isinstance(one, type) and hasattr(one, "_fields")]
-
-
-class KernelNames:
-    """Provider of kernel names for generated texts, which collects the requested kernels."""
-
-    def __init__(self) -> None:
-        self.functions: dict[str, Kernel] = {}
-
-    def add(self, function: Kernel) -> str:
-        """Return the name of a kernel's compiled form, and collect the kernel."""
-        name = make_kernel_name(function)
-        self.functions[name] = function
-        return name
 
 
 @lru_cache
@@ -328,3 +319,16 @@ def concatenate_columns(columns: Sequence[Any]) -> Any:
         return [value for column in columns for value in column]
 
     return memoryview(bytearray().join(map(as_int64_memory, columns))).cast("q")
+
+
+class KernelNames:
+    """Provider of kernel names for generated texts, which collects the requested kernels."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Kernel] = {}
+
+    def add(self, function: Kernel) -> str:
+        """Return the name of a kernel's compiled form, and collect the kernel."""
+        name = make_kernel_name(function)
+        self.functions[name] = function
+        return name

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import (
     LogFile,
     SiblingFiles,
+    find_file_method,
     find_format,
     is_url,
     open_file,
@@ -41,11 +41,12 @@ from binlogtool.core.resolve_paths import (
     LogGroup,
     NoLogFoundError,
     ResolvedPath,
+    UnpackedLog,
     find_logs_among,
     resolve_path,
+    unpack_members,
 )
 from binlogtool.core.scan import DamagedRange, Scan
-from binlogtool.core.unpack_members import UnpackedLog, unpack_members
 from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator

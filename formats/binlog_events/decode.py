@@ -18,8 +18,8 @@ from binlogtool.format_api.format import (
     make_long_value,
     split_into_pieces,
 )
-from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, LogFileLayout, to_int_list
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.event_schemas import (
     ENCRYPTED_TYPE,
     decode_body,

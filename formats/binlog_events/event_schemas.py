@@ -47,11 +47,12 @@ from construct import (
 )
 
 from binlogtool.findings import Severity
-from binlogtool.format_api.layout import CRC32, Batch, DecompressionError, Decompressor, to_int_list
+from binlogtool.format_api.layout import CRC32, Batch, Decompressor, to_int_list
 from binlogtool.format_api.schema_fields import (
     BodySchema,
     CompressedSchema,
     CrcCheck,
+    DecompressionError,
     HiddenField,
     IfBytesLeft,
     LeafFormat,

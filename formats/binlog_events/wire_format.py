@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 from construct import Adapter, Construct, Int8ul, Int16ul, Int32ul, Struct, stream_read, stream_write
 
-from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.schema_fields import (
     MALFORMED,
+    DecompressionError,
     LeafFormat,
     MalformedError,
     ScalarForm,

@@ -26,12 +26,13 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
-from binlogtool.format_api.row_store_kernels import are_bytes_equal, copy_bytes
+from binlogtool.format_api.row_store_kernels import copy_bytes
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
     MutableUInt8s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_uint32,
     read_varint,

@@ -322,8 +322,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "segments-missing": "A segment of the transaction, or of one of its statements, is not in the log: it "
         "cannot be assembled.",
         "unfinished-statement": "The final message ends inside a statement whose rest is missing.",
-        "duplicate": "This transaction, or this segment of it, occurred before in the same run of the server "
-        "(section 5).",
+        "duplicate": "This transaction, or this segment of it, occurred before in the same run of the server.",
         "event": "An event uses a transaction id and changes nothing. STARTUP begins a new run of ids.",
         "blob": "An entry of type BLOB: declared and never written; the reader ends at it.",
         "undecodable": "The message is not a Transaction: the reader ends at it.",

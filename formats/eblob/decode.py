@@ -21,7 +21,7 @@ from binlogtool.format_api.layout import (
     LogFileLayout,
     SplitFinder,
     SplitPoint,
-    split_after,
+    make_split_point,
     to_int_list,
 )
 from binlogtool.format_api.schema_fields import make_unpacker
@@ -218,7 +218,7 @@ class EblobSplitPoints(EveryFrameSplitFinder):
         context = self.layout.context
         remember_last_records(batch, context.last_records, context.dialect.byte_order)
         self._last_records = context.last_records.get(batch.first_record + batch.frames.count, ())
-        return split_after(batch, batch.frames.count)
+        return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> list[list[Any]]:
         """Return the last records for JSON, with the key as hexadecimal text."""

@@ -24,7 +24,6 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.lazy_import import LazyRef
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import (
     BodySchema,
     HiddenField,
@@ -35,6 +34,7 @@ from binlogtool.format_api.schema_fields import (
     OpaqueLeaf,
     RenamedField,
     UInt8s,
+    are_bytes_equal,
     field_offset,
     kernel,
     load_int64,

@@ -20,7 +20,7 @@ from binlogtool.format_api.layout import (
     KernelCompiler,
     LogFileLayout,
     SplitPoint,
-    split_after,
+    make_split_point,
     to_int_list,
 )
 from binlogtool.format_api.schema_fields import decode_text
@@ -328,7 +328,7 @@ def _decode_vector(kind: int, words: array[int]) -> list[Any]:
 # --- Split points ---
 
 
-def create_split_points(layout: LogFileLayout) -> TransactionSplitPoints | None:
+def make_split_point_finder(layout: LogFileLayout) -> TransactionSplitPoints | None:
     """Create the split-point finder of a log file; None for a meta file."""
     context = layout.context
     return (
@@ -346,7 +346,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last transaction of a batch; learn the table names in it."""
         learn_table_names(self.context, batch, batch.frames.count)
-        return split_after(batch, batch.frames.count)
+        return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> dict[str, str]:
         """Return the table names, in hexadecimal, by table id (as text)."""

@@ -159,7 +159,7 @@ FORMAT = Format(
             },
         },
         clone_context=fork_context,
-        split_finder=LazyRef("manticore.decode:create_split_points"),
+        split_finder=LazyRef("manticore.decode:make_split_point_finder"),
         compiled_layouts=LazyRef("manticore.detect_layout:layouts"),
     ),
     validation=ValidationRules(

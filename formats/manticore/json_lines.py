@@ -31,7 +31,6 @@ from binlogtool.format_api.json_kernels import (
     widen_float,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import (
     BodySchema,
     HiddenField,
@@ -39,6 +38,7 @@ from binlogtool.format_api.schema_fields import (
     MutableInt64s,
     MutableUInt8s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_int64,
     load_uint32,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import EnvelopeColumns, GtidSelection, JsonLine
-from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, make_split_point
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import decode
@@ -238,7 +238,7 @@ class PageSplitPoints(msgspec.Struct):
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the start of the last page in which a record begins, unless the record before has nested records."""
         if batch.positions is None:
-            return split_after(batch, batch.frames.count)
+            return make_split_point(batch, batch.frames.count)
         border, size = None, self.context.page_size
         columns = column_slices(batch, 0, batch.frames.count, "type_code", "place", "stop", "nested")
         for i, (type_code, place, stop, nested) in enumerate(zip(*columns, strict=True)):

@@ -124,7 +124,7 @@ def _build_layout(context: IbbFileContext, frames_at: int, variant: str, finding
         context,
         tuple(findings),
         make_assembler=_choose_assembler(context),
-        make_salvage_assembler=_choose_salvage_reader(context),
+        make_salvage_assembler=_choose_salvage_assembler(context),
         page_size=context.page_size,
     )
 
@@ -140,7 +140,7 @@ def _choose_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], K
     return partial(EventAssembler, context)
 
 
-def _choose_salvage_reader(
+def _choose_salvage_assembler(
     context: IbbFileContext,
 ) -> Callable[[Any, Callable[[Kernel], Kernel], FrameCorrector], SalvageAssembler] | None:
     """Return the factory of the salvage reader for the level that the user chose."""

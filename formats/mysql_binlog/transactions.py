@@ -11,7 +11,7 @@ from typing import Any
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, make_split_point
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
 from binlogtool.formats.binlog_events.crypt.decrypt import DecryptionAnchor, EventDecryptor, EventDecryptorFactory
@@ -187,7 +187,7 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
 _COLUMN_NAMES = ("type_code", "body_start", "body_end")
 
 
-def create_split_finder(layout: LogFileLayout) -> BinlogSplitFinder | None:
+def make_split_point_finder(layout: LogFileLayout) -> BinlogSplitFinder | None:
     """Create the split finder of a file; None if its events cannot be read or it has none."""
     context = layout.context
     is_usable = layout.readable and isinstance(context, BinlogFileContext) and not context.encrypted_without_key
@@ -223,7 +223,7 @@ class BinlogSplitFinder:
             self._follow_query(batch, index)
             index += 1
         self._apply_statements(state[tracker_kernels.BOUNDARY_COUNT])
-        split_point = split_after(batch, state[tracker_kernels.BOUNDARY_COUNT])
+        split_point = make_split_point(batch, state[tracker_kernels.BOUNDARY_COUNT])
         self._last_split_offset = self._last_split_offset if split_point is None else split_point.offset
         return split_point
 

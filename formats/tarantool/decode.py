@@ -20,7 +20,7 @@ from binlogtool.format_api.layout import (
     KernelCompiler,
     LogFileLayout,
     SplitPoint,
-    split_after,
+    make_split_point,
     to_int_list,
 )
 from binlogtool.format_api.schema_fields import MalformedError
@@ -439,7 +439,7 @@ def read_transaction_flags(
 # --- Split points ---
 
 
-def create_split_points(layout: LogFileLayout) -> BlockSplitPoints | None:
+def make_split_point_finder(layout: LogFileLayout) -> BlockSplitPoints | None:
     """Create the split-point finder of a file; None if its blocks cannot be read."""
     return (
         BlockSplitPoints(layout, layout.context)
@@ -460,7 +460,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
             for index, space in enumerate(spaces):
                 if space == BOX_SPACE_ID:
                     learn_space_name(self.context.spaces, batch, index)
-        return split_after(batch, batch.frames.count)
+        return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> dict[str, Any]:
         """Return the instance, and the names of its user spaces by space id (as text)."""

@@ -49,7 +49,7 @@ _SALVAGE_REFUSALS = {
 }
 
 
-def explain_no_salvage(layout: LogFileLayout) -> str | None:
+def explain_no_salvaged_copy(layout: LogFileLayout) -> str | None:
     """Explain why a file cannot be salvaged; None for write-ahead logs, which remain usable if rows are missing."""
     kind = layout.context.kind if isinstance(layout.context, TarantoolContext) else None
     return None if kind is None else _SALVAGE_REFUSALS.get(kind)
@@ -62,7 +62,7 @@ REPAIR = RepairRules(
     "reports nothing"
     "; replicas that request the missing rows cannot be served",
     numbered=True,
-    salvage_obstacle=explain_no_salvage,
+    salvage_obstacle=explain_no_salvaged_copy,
     fix_frames=LazyRef("tarantool.explain_damage:rebuild_block_headers"),
 )
 
@@ -84,7 +84,7 @@ FORMAT = Format(
         find_header_bit_flips=LazyRef("tarantool.explain_damage:find_header_bit_flips"),
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
         clone_context=fork_context,
-        split_finder=LazyRef("tarantool.decode:create_split_points"),
+        split_finder=LazyRef("tarantool.decode:make_split_point_finder"),
         carries_state=True,
         compiled_layouts=LazyRef("tarantool.detect_layout:layouts"),
     ),

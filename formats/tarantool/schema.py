@@ -18,10 +18,11 @@ from uuid import UUID
 
 from construct import Bytes, Check, Construct, Container, If, Int32ub, Struct, Switch, Tell, this
 
-from binlogtool.format_api.layout import CRC32C_RAW, DecompressionError
+from binlogtool.format_api.layout import CRC32C_RAW
 from binlogtool.format_api.schema_fields import (
     CompressedSchema,
     CrcCheck,
+    DecompressionError,
     Magic,
     MalformedError,
     NestedSchema,

@@ -37,7 +37,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "mariadb_innodb_binlog/redo_recovery", "innodb/redo_log", "mysql_binlog/explain_damage",
     ),
     HEAD: (
-        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/detect_layout", "eblob/detect_layout",
+        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/format", "eblob/detect_layout",
         "manticore/detect_layout", "mariadb_innodb_binlog/schema", "mysql_binlog/detect_layout",
     ),
     WRITTEN: (

@@ -13,7 +13,7 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
-from binlogtool.report.replay import replay_to_json
+from binlogtool.report.diagnosis_and_replay import replay_to_json
 from binlogtool.spark.session import SparkJobSession, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.reports import as_json

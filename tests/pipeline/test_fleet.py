@@ -25,7 +25,7 @@ from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
 from binlogtool.prediction.replayed_rows import ReplayState
-from binlogtool.report.replay import replay_to_json
+from binlogtool.report.diagnosis_and_replay import replay_to_json
 from binlogtool.spark import fleet
 from binlogtool.spark import session as session_module
 from binlogtool.spark.session import SparkJobSession

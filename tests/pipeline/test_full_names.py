@@ -15,7 +15,7 @@ from binlogtool import convert
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export.finish_tables import TableDirectories
-from binlogtool.format_api.tables_and_changes import qualify_name, split_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_table_name
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.pipeline.typed_logs import rows
@@ -104,7 +104,7 @@ def test_a_name_that_two_tables_have_is_refused_and_their_full_names_are_not(log
     "names", [("d", "t"), ("d.x", "t"), ("d", "x.t"), ("`d", "t"), ("d", "`"), ("d`.`x", "t"), ("", "t"), ("d`", "a`b")]
 )
 def test_a_full_name_is_taken_apart_again(names: tuple[str, str]) -> None:
-    assert split_name(qualify_name(*names)) == names
+    assert split_table_name(qualify_name(*names)) == names
 
 
 def test_directories_differ_where_no_case_is_told_apart() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import split_file
+from binlogtool.core.open_log import divide_file
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
@@ -97,7 +97,7 @@ def split_size(path: Path) -> int:
 def parts_of(path: Path) -> int:
     """So many parts are read apart."""
     with binlogtool.open(path, hints=binlogtool.read_hints(**keys(path))) as log:
-        return len(split_file(log.make_scan(log.files[0]), split_size(path)))
+        return len(divide_file(log.make_scan(log.files[0]), split_size(path)))
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, split_file
+from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, divide_file
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export.manifest import TaskFile, can_split, find_parts, plan_tasks
@@ -171,7 +171,7 @@ def test_splits_of_64_kib_give_the_rows_of_one_pass(corpus: Path, name: str) -> 
     path = corpus / name
     split = load(path, splitSize="64KiB")
     with binlogtool.open(path) as log:
-        assert len(split_file(log.make_scan(log.files[0]), 65536)) > 1
+        assert len(divide_file(log.make_scan(log.files[0]), 65536)) > 1
         records = [r.record for r in log.records()]
     assert sorted(split, key=order) == sorted(load(path), key=order)
     assert [row["record"] for row in sorted(split, key=order) if row["record"] is not None] == records

@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_file import FileSource
-from binlogtool.core.open_log import FilePart, split_file
+from binlogtool.core.open_log import FilePart, divide_file
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB
 from tests.formats.mysql_binlog import crypt_writer as writer
@@ -110,7 +110,7 @@ def test_the_parts_of_an_encrypted_log_are_read_without_those_before(
     path, hints = tmp_path / "log.000001", Hints(keyfile=b"1;" + KEY.hex().encode())
     path.write_bytes(sealed_log(samples, mode, 2500))
     with binlogtool.open(path, hints=hints) as log:
-        cut = split_file(log.make_scan(log.files[0]), 256 * KIB)
+        cut = divide_file(log.make_scan(log.files[0]), 256 * KIB)
     whole = one_by_one(path, [FilePart()], hints)
     assert len(cut) > 4 and len(whole) > 7500
     assert one_by_one(path, cut, hints) == whole
@@ -133,7 +133,7 @@ def test_servers_of_earlier_parts_are_known_behind_a_damage(samples: Path, tmp_p
     path.write_bytes(data)
     with binlogtool.open(path, hints=hints) as log:
         offsets = [record.offset for record in log.records()]
-        cut = split_file(log.make_scan(log.files[0]), 256 * KIB)
+        cut = divide_file(log.make_scan(log.files[0]), 256 * KIB)
     start, stop = offsets[-12], offsets[-9]  # the transaction before that of server 9
     data[start + 9 : start + 13] = b"\xff" * 4
     data[start + 20 : stop - 1] = bytes(stop - 1 - start - 20)

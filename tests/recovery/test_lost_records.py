@@ -1,4 +1,4 @@
-"""What damage took is named: `diagnose` and `convert --on-damage skip` list transactions, LSN and TID."""
+"""`diagnose` and `convert --on-damage skip` list the transactions, LSN and TID that damage destroyed."""
 
 from __future__ import annotations
 

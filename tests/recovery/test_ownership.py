@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.report.diagnosis import describe_start
+from binlogtool.report.diagnosis_and_replay import describe_start
 from tests.formats.mysql_binlog.starts import LOGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.cli.explain import render_explanation, render_explanation_list
+from binlogtool.cli.reference import render_explanation, render_explanation_list
 from binlogtool.findings import make_finding
 from binlogtool.report import wording
 from binlogtool.report.verify_and_plan_text import render_plan_text, render_verify_text, shorten_member_path

@@ -64,8 +64,8 @@ from binlogtool.format_api.schema_fields import (
     kernel,
 )
 from binlogtool.schema import scanner as scanner_module
+from binlogtool.schema.backends import PythonBackend
 from binlogtool.schema.compile_schema import lower_schema
-from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Scanner, ScanStop, StopReason
 from tests.compiling import CompilingBackend
 

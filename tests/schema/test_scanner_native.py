@@ -18,10 +18,9 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, Checksum
 from binlogtool.format_api.schema_fields import CrcCheck, Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.schema import backends, native_library
-from binlogtool.schema.backends import NativeBackend, get_native_backend
+from binlogtool.schema.backends import NativeBackend, PythonBackend, get_native_backend
 from binlogtool.schema.c_codegen import KernelError
 from binlogtool.schema.native_library import NativeLibrary
-from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
 from tests.compiling import CompilingBackend
 

@@ -22,7 +22,7 @@ from binlogtool.format_api.schema_fields import (
     UInt8s,
     kernel,
 )
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend
 

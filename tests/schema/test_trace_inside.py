@@ -8,8 +8,15 @@ from typing import Any
 
 from construct import Byte, Bytes, Const, Construct, GreedyRange, Int16ub, Int32ul, Struct, Tell, stream_read, this
 
-from binlogtool.format_api.layout import CRC32, DecompressionError
-from binlogtool.format_api.schema_fields import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
+from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import (
+    CompressedSchema,
+    CrcCheck,
+    DecompressionError,
+    MalformedError,
+    NestedSchema,
+    TracePart,
+)
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import TraceError

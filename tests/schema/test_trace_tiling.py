@@ -43,8 +43,15 @@ from construct import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.layout import CRC32, DecompressionError
-from binlogtool.format_api.schema_fields import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
+from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import (
+    CompressedSchema,
+    CrcCheck,
+    DecompressionError,
+    MalformedError,
+    NestedSchema,
+    TracePart,
+)
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotation import FieldRow

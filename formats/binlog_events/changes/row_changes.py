@@ -14,8 +14,8 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api import tables_and_changes
-from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     BEGIN,
     DDL,
@@ -30,7 +30,7 @@ from binlogtool.format_api.tables_and_changes import (
     RecordChanges,
     SqlTable,
     qualify_name,
-    split_name,
+    split_table_name,
 )
 from binlogtool.formats.binlog_events.changes import row_tables
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, column_type_name
@@ -390,7 +390,7 @@ class RowChanges(msgspec.Struct):
             return
         actions, new_names = list(_iter_ddl_actions(text, database)), dict(_parse_renames(text, database))
         for action, name in actions or [("", "")]:
-            table_database, table = split_name(name)[0], _table_by_name(name)
+            table_database, table = split_table_name(name)[0], _table_by_name(name)
             if action == "truncate":
                 yield ChangeEvent(TRUNCATE, place, current, table)
             yield ChangeEvent(
@@ -466,7 +466,7 @@ def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
 
 def _table_by_name(name: str) -> SqlTable | None:
     """Return a table without columns for the name "database.table"; None if the name has no table."""
-    database, table = split_name(name)
+    database, table = split_table_name(name)
     return SqlTable(database, table, ()) if table else None
 
 

@@ -19,8 +19,8 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
-from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,
@@ -36,7 +36,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
     make_database_table,
     pad_image,
-    split_name,
+    split_table_name,
 )
 from binlogtool.formats.binlog_events.changes import typed_cells
 from binlogtool.formats.binlog_events.changes.row_event_selection_kernels import (
@@ -242,7 +242,7 @@ class RowEventRuns:
             selected = b"\1" * stop
         self._sync_maps(reader, source.follower)
         while stop > start:
-            next_event = self._follow_events(reader, context, source, start, stop, selected, limits)
+            next_event = self._find_row_events(reader, context, source, start, stop, selected, limits)
             try:
                 runs, sizes = self._store_found_events(source, limits)
             except _UnsupportedEvent as error:
@@ -291,7 +291,7 @@ class RowEventRuns:
     def _has_too_many_heads(self) -> bool:
         return len(self._plans) + len(self._heads) > _MAX_PLAN_WORDS
 
-    def _follow_events(
+    def _find_row_events(
         self,
         reader: RowTables,
         context: BinlogFileContext,
@@ -754,7 +754,7 @@ class RowTables(msgspec.Struct, TableReader):
         has_changes = changes_rows(text)
         name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
         reason = describe_unlogged_rows(text, database) if has_changes else ""
-        changes = None if name is None else make_database_table(*split_name(name), ())
+        changes = None if name is None else make_database_table(*split_table_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
         if is_table_statement(text[:4096]):
             self.knowledge.apply_statement(sql, parts)
@@ -808,7 +808,7 @@ def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
     ):
         operation = "TRUNCATE" if is_truncate(text) else "DROP"
         for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
-            yield TableRow(make_database_table(*split_name(name), ()), operation, None, None)
+            yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:

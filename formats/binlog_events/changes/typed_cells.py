@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.format_api.json_kernels import is_utf8
-from binlogtool.format_api.layout import DecompressionError, Kernel
+from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.row_store_kernels import copy_bytes
 from binlogtool.format_api.schema_fields import (
+    DecompressionError,
     Int64s,
     MalformedError,
     MutableInt64s,

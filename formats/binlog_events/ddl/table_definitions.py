@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.tables_and_changes import qualify_name, split_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_table_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
     CreateTable,
     TableDefinition,
@@ -126,7 +126,7 @@ class TableDefinitions(msgspec.Struct):
         """Return the definition of a table, or the reason why there is none."""
         key = self._table_key(name)
         if key not in self.tables:
-            key = qualify_name("", split_name(key)[1])
+            key = qualify_name("", split_table_name(key)[1])
         return self.tables.get(key, self.lost)
 
     def invalidate(self, reason: str) -> None:
@@ -181,7 +181,7 @@ class TableDefinitions(msgspec.Struct):
     def _drop_table(self, name: str) -> None:
         """Drop a table."""
         self.sequences.discard(name)
-        bare = qualify_name("", split_name(name)[1])
+        bare = qualify_name("", split_table_name(name)[1])
         if bare in self.tables and bare != name:
             self._store(name, UNDECLARED)  # hides the definition that --schema has for this name
         else:
@@ -235,7 +235,7 @@ class TableDefinitions(msgspec.Struct):
             if isinstance(source, str):
                 return source or "it was created LIKE a table whose columns are unknown"
             return replace(source, given=self.given)
-        charset = self.databases.get(self._table_key(split_name(name)[0]))
+        charset = self.databases.get(self._table_key(split_table_name(name)[0]))
         try:
             definition = parse_definition(statement.text, charset)
         except UsageError as error:
@@ -244,8 +244,13 @@ class TableDefinitions(msgspec.Struct):
             return "its CREATE TABLE does not declare all of its columns"
         definition = replace(definition, given=self.given)
         before = self.tables.get(name)
-        if self.given and not split_name(name)[0] and isinstance(before, TableDefinition) and before != definition:
-            return f"--schema has two tables {split_name(name)[1]!r} without a database for them"
+        if (
+            self.given
+            and not split_table_name(name)[0]
+            and isinstance(before, TableDefinition)
+            and before != definition
+        ):
+            return f"--schema has two tables {split_table_name(name)[1]!r} without a database for them"
         return definition
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
@@ -263,7 +268,7 @@ class TableDefinitions(msgspec.Struct):
         if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
             reader.skip_words("IF", "EXISTS")
             database = self._table_key(reader.read_name()[0])
-            for name in [name for name in self.tables if split_name(name)[0] == database]:
+            for name in [name for name in self.tables if split_table_name(name)[0] == database]:
                 self._drop_table(name)
             self.databases.pop(database, None)
         elif reader.skip_words("TABLE") or reader.skip_words("TABLES") or reader.skip_words("SEQUENCE"):

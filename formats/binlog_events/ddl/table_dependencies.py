@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.tables_and_changes import qualify_name, split_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_table_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
     TABLE_PATTERN,
@@ -103,12 +103,12 @@ class ForeignKeys(msgspec.Struct):
 
     def _iter_keys_of(self, parent: str) -> Iterator[ForeignKey]:
         """Yield the keys that reference a table; keys from statements without a database name match any database."""
-        database, name = split_name(parent)
+        database, name = split_table_name(parent)
         for key in self.keys:
             if key.parent == parent:
                 yield key
             elif key.parent == qualify_name("", name):
-                child = qualify_name(database, split_name(key.child)[1])
+                child = qualify_name(database, split_table_name(key.child)[1])
                 yield structs.replace(key, child=child, parent=parent)
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -157,11 +157,11 @@ class ForeignKeys(msgspec.Struct):
         at = heads.index("REFERENCES")
         reader = StatementReader("")
         reader.words, reader.at = list(item), at + 1
-        parent, database = reader.read_name(), split_name(child)[0]
+        parent, database = reader.read_name(), split_table_name(child)[0]
         child_columns = _names_in_parentheses(item[:at]) if "FOREIGN" in heads[:at] else (item[0].text.lower(),)
         number = 1 + sum(key.child == child for key in self.keys)
         has_name = heads[0] == "CONSTRAINT" and heads[1:2] != ["FOREIGN"] and len(item) > 1
-        name = item[1].text.lower() if has_name else f"{split_name(child)[1]}_ibfk_{number}".lower()
+        name = item[1].text.lower() if has_name else f"{split_table_name(child)[1]}_ibfk_{number}".lower()
         foreign_key = ForeignKey(
             child, qualify_parsed_name(parent, database), name, child_columns,
             _names_in_parentheses(item[reader.at :]), _find_action(heads, "DELETE"), _find_action(heads, "UPDATE"),
@@ -218,7 +218,7 @@ class Triggers(msgspec.Struct):
         start = skip_gap(sql, 0)
         if (matched := _match_create_trigger(sql, start)) is not None:
             table = qualify_table_name(matched["table"], database)
-            name = qualify_table_name(matched["name"], split_name(table)[0])
+            name = qualify_table_name(matched["name"], split_table_name(table)[0])
             if len(self.tables) < MAX_TRIGGERS:
                 self.tables[name] = table
         elif (matched := _DROP.match(sql, start)) is not None:

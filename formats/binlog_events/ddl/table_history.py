@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool.format_api.format import FileHead
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.event_schemas import parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl

@@ -436,7 +436,7 @@ class EventApplier:
                 transaction.verdict = REJECTED, "out-of-order"
             return
         yield from self._reject_record(
-            number, records, i, "out-of-order", f"{transaction.gtid} stands behind number {last}"
+            number, records, i, "out-of-order", f"{transaction.gtid} comes after number {last} of its domain"
         )
 
     def _apply_query(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
@@ -719,7 +719,7 @@ REASONS: Mapping[str, str] = {
     "out-of-order": "The number does not grow in its domain: mariadb-binlog stops (--gtid-strict-mode), a server with "
     "gtid_strict_mode refuses it (error 1950).",
     "xa-unknown": "XA COMMIT or XA ROLLBACK of a transaction that is not prepared (XAER_NOTA, error 1397).",
-    "xa-twice": "An XA transaction is prepared that is already prepared (XAER_DUPID, error 1440).",
+    "xa-twice": "XA PREPARE of a transaction that is already prepared (XAER_DUPID, error 1440).",
     "incident": "INCIDENT: the server that wrote the log lost events; an applier must stop "
     "(docs/spec/mysql_binlog.md#event-bodies, error 1590).",
     "unknown-event": ("The type is unknown, and no flag allows ignoring it (docs/spec/mysql_binlog.md#common-header)."),

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from construct import Bytes, BytesInteger, Check, Construct, FlagsEnum, GreedyBytes, Int16ul, Struct, stream_write, this
 
-from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.schema_fields import (
     CompressedSchema,
+    DecompressionError,
     MalformedError,
     NestedSchema,
     PlainPart,

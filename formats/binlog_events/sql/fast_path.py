@@ -37,8 +37,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.format_api.json_kernels import build_text_table
-from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, wrap_batch
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, wrap_batch
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import parse_query

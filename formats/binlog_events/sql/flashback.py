@@ -21,8 +21,8 @@ import msgspec
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     TABLE_PATTERN,
@@ -487,7 +487,7 @@ class FlashbackScript(msgspec.Struct):
         """Return the text for one record."""
         if context.encrypted_without_key and event.code not in EVENT_TYPE_NAMES:
             return b""  # the finding about the file covers all of them
-        suffix = b"" if context.description is self.description else self._enter_file(context)
+        suffix = b"" if context.description is self.description else self._start_file(context)
         reason = self._find_missing_end(context, event)
         if reason is not None:
             return self._refuse(event, reason, suffix)
@@ -507,7 +507,7 @@ class FlashbackScript(msgspec.Struct):
             text = self._close_transaction(event) + text
         return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
 
-    def _enter_file(self, context: BinlogFileContext) -> bytes:
+    def _start_file(self, context: BinlogFileContext) -> bytes:
         """Return the text that the script needs between the events of a file and those of the preceding file."""
         text = self._format_description()
         if self.description is None:

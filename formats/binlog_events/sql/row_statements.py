@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog

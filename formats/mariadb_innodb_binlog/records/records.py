@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.layout import DecompressionError, RangeReader
-from binlogtool.format_api.schema_fields import MalformedError, field_offset, make_unpacker
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, field_offset, make_unpacker
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK,

@@ -186,18 +186,18 @@ class IbbSalvagedRecords:
                 return
             self._unproven_pages.append((start, start + len(page), reason))
             batch = _blank_page_rest(batch, page, framed_end)
-        yield from self._split_by_reasons(self._records.assemble(batch))
+        yield from self._group_by_reasons(self._records.assemble(batch))
         if self._records.pending_at is None:
             self._unproven_pages.clear()
 
     def skip_pages(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Yield the records held back because they are nested in a record that continues in the skipped pages."""
-        return self._split_by_reasons(self._records.skip_damage(start, end))
+        return self._group_by_reasons(self._records.skip_damage(start, end))
 
     def iter_remaining_records(self) -> Iterator[UnprovenRecords]:
         """Yield the records that remain at the end of the file."""
         crossing = self._records.pending_at
-        for batch, reasons in self._split_by_reasons(self._records.finish()):
+        for batch, reasons in self._group_by_reasons(self._records.finish()):
             crossed = self._records.crossed
             if crossed and batch.positions is not None and batch.positions[0][0] == crossing:
                 yield _slice_batch(batch, 0, 1), (*reasons, *crossed)
@@ -206,7 +206,7 @@ class IbbSalvagedRecords:
                 batch = _slice_batch(batch, 1, batch.frames.count)
             yield batch, reasons
 
-    def _split_by_reasons(self, batches: Iterator[Batch | Finding]) -> Iterator[UnprovenRecords]:
+    def _group_by_reasons(self, batches: Iterator[Batch | Finding]) -> Iterator[UnprovenRecords]:
         """Split batches into runs of records that are unproven for the same reasons."""
         for batch in batches:
             if isinstance(batch, Finding) or batch.positions is None:
@@ -305,24 +305,24 @@ class IbbSalvagedEvents:
 
     def assemble_unproven(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the events whose groups end in these frames. reason: why these are unproven; None = proven."""
-        return self._salvage_batches(self._records.iter_all_records(batch, reason))
+        return self._read_unproven_groups(self._records.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Yield the events of groups that the skipped pages interrupt."""
-        return self._salvage_batches(self._records.skip_pages(start, end))
+        return self._read_unproven_groups(self._records.skip_pages(start, end))
 
     def finish(self) -> Iterator[UnprovenRecords]:
         """Yield the events of the group whose COMMIT record continues in the next file."""
-        return self._salvage_batches(self._records.iter_remaining_records())
+        return self._read_unproven_groups(self._records.iter_remaining_records())
 
-    def _salvage_batches(self, batches: Iterator[UnprovenRecords]) -> Iterator[UnprovenRecords]:
+    def _read_unproven_groups(self, batches: Iterator[UnprovenRecords]) -> Iterator[UnprovenRecords]:
         for batch, reasons in batches:
             codes, lows = batch.frames["type_code"], batch.frames["offset"]
             for i in range(batch.frames.count):
                 if codes[i] == _COMMIT and (reasons or batch.window[lows[i]] != _NO_OOB_BYTE):
-                    yield from self._salvage_group(batch, i, reasons)
+                    yield from self._read_unproven_group(batch, i, reasons)
 
-    def _salvage_group(self, batch: Batch, index: int, reasons: tuple[Finding, ...]) -> Iterator[UnprovenRecords]:
+    def _read_unproven_group(self, batch: Batch, index: int, reasons: tuple[Finding, ...]) -> Iterator[UnprovenRecords]:
         self._pages.used.clear()
         group = self._groups.read_group(batch, index)
         if isinstance(group, Finding):

@@ -23,9 +23,9 @@ import msgspec
 
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.layout import DecompressionError, RangeReader
+from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.event_schemas import decode_body
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids

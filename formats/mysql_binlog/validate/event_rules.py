@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.schema_fields import MalformedError, make_tuple_decoder
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, make_tuple_decoder
 from binlogtool.formats.binlog_events.decode import TableMaps, type_name
 from binlogtool.formats.binlog_events.event_schemas import (
     XA_PREPARE,

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SERVER_TRUNCATES, FileTail, ValidationResult, is_header_correction
-from binlogtool.format_api.layout import Batch, ColumnTable, DecompressionError, Kernel, LogFileLayout, to_int_list
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, LogFileLayout, to_int_list
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TableMaps, type_name
 from binlogtool.formats.binlog_events.event_schemas import (

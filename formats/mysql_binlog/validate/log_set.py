@@ -174,7 +174,7 @@ def iter_exchanged_findings(logs: Sequence[ChainedLog], pair: tuple[ChainedLog, 
     """Yield the findings about two exchanged files."""
     for log, other in (pair, pair[::-1]):
         claim = f"exchanged with {to_printable(other.name.name)}: this file was written under that name"
-        proofs = list(_iter_proofs(logs, log))
+        proofs = list(_iter_exchange_proofs(logs, log))
         text = claim + (f" ({'; '.join(proofs)})" if proofs else "")
         found = make_finding(
             "meta-mismatch", log.gtid_list_offset, 0, text, exchanged_with=to_printable(other.name.name)
@@ -182,7 +182,7 @@ def iter_exchanged_findings(logs: Sequence[ChainedLog], pair: tuple[ChainedLog, 
         yield SetFinding(log.member.name, found)
 
 
-def _iter_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterator[str]:
+def _iter_exchange_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterator[str]:
     """Yield the proofs that a file was exchanged."""
     index = logs.index(log)
     if index + 1 < len(logs) and log.rotation is not None and not is_rotation_target(log, logs[index + 1].name):

@@ -23,8 +23,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
     widen_float,
 )
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, are_bytes_equal, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (

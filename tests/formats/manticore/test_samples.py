@@ -11,7 +11,7 @@ import pytest
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
 from binlogtool.schema import backends
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from binlogtool.schema.scanner import StopReason
 from binlogtool.verification.verify import LogVerifyOptions
 from tests.formats.manticore.oracle import same_record

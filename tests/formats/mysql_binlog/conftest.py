@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.core import record_blocks
 from binlogtool.core.open_log import LogReader
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
@@ -28,8 +28,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
         monkeypatch.setattr(
             LogReader,
-            "_fragment_splitter",
-            lambda self, file: record_blocks.SqlFragmentSplitter(PythonBackend()).split_batch,
+            "_make_fragment_writer",
+            lambda self, file: record_blocks.SqlFragmentWriter(PythonBackend()).write_batch,
         )
 
     yield switched_on

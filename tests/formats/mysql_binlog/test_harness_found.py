@@ -10,7 +10,7 @@ import pytest
 from construct import Int8ub, Struct
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.layout import DecompressionError
+from binlogtool.format_api.schema_fields import DecompressionError
 from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire_format import unpack_block

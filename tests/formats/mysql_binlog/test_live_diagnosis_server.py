@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.report.diagnosis import render_diagnosis_text
+from binlogtool.report.diagnosis_and_replay import render_diagnosis_text
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.starts import SERVERS, Home, programs
 

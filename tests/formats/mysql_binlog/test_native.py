@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.schema.backends import NativeBackend
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import NativeBackend, PythonBackend
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (

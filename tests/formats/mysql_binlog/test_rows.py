@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.rows.rows_event import Row, RowsHead, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import ColumnType

@@ -6,8 +6,7 @@ import tracemalloc
 
 import pytest
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.wire_format import PayloadHeader, parse_payload_header, unpack_payload
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.compressed_rows import EVENTS, packed, payload

@@ -8,8 +8,7 @@ from construct import ConstructError, StreamError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.detect_layout import FRAME
 from binlogtool.formats.tarantool.explain_damage import find_payload_by_crc
@@ -24,7 +23,7 @@ from binlogtool.formats.tarantool.rows.rows import (
 )
 from binlogtool.formats.tarantool.schema import unpack_zstd
 from binlogtool.limits import Limits
-from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.schema.backends import PythonBackend
 from tests.formats.tarantool.make import block, dml, row
 
 EXAMPLE = bytes.fromhex(

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.report.replay import compare_states, render_replay_text, replay_to_json
+from binlogtool.report.diagnosis_and_replay import compare_states, render_replay_text, replay_to_json
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
 

@@ -6,12 +6,12 @@ The text is the same as that of `sql.row_statements`. An event with an unsupport
 from __future__ import annotations
 
 from binlogtool.format_api.layout import compute_crc32
-from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
     MutableUInt8s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_little_endian,
 )

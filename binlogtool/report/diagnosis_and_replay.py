@@ -1,18 +1,26 @@
-"""Render a diagnosis: whether the server starts, what is lost, what can be kept, and which commands to run."""
+"""Report a diagnosis, and the replay prediction of a log, as text and JSON."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool import formats
-from binlogtool.core.compressed_stream import find_file_method
-from binlogtool.core.json_text import finding_to_value
-from binlogtool.core.open_file import is_url
-from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.replay import ReplayStop
+from binlogtool.core.json_text import encode_document
+from binlogtool.core.lost_records import LostRange, find_lost_ranges
+from binlogtool.core.open_file import find_file_method, is_url
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
+from binlogtool.core.record_selection import ReadOptions
+from binlogtool.errors import BinlogtoolError
+from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
+from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.replay import VERBS, ReplayStop
+from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
+from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult
 from binlogtool.repair.diagnosis import (
     OPEN,
     REFUSES,
@@ -25,7 +33,6 @@ from binlogtool.repair.diagnosis import (
 )
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
-from binlogtool.report.lost_records import describe_lost_ranges, format_lost_names
 from binlogtool.report.verify_and_plan_text import (
     NO_READ_OPTIONS,
     STATE_ORDER,
@@ -50,6 +57,10 @@ from binlogtool.report.wording import (
     quote_for_shell,
 )
 from binlogtool.terminal.escape import escape
+
+if TYPE_CHECKING:
+    from binlogtool.export.manifest import Manifest
+
 
 SCHEMA = "binlogtool/diagnose/1"
 _MAX_SHOWN = 5
@@ -620,3 +631,235 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
         if step.command is not None:
             fence = "````" if "```" in step.command else "```"
             yield from ("", f"{fence}sh", step.command, fence)
+
+
+def describe_lost_ranges(lost_ranges: Sequence[LostRange]) -> Iterator[str]:
+    """Yield a line about each range that damage or a torn end took."""
+    for lost in lost_ranges:
+        place = f"{escape(os.path.basename(lost.file))} {format_offset(lost.offset)}"
+        size = format_quantity(lost.length, "byte")
+        after = "" if lost.last is None else f" after {lost.unit} {escape(lost.last)}"
+        may_be_cut = "" if lost.may_be_cut is None else f"; perhaps the end of {lost.unit} {escape(lost.may_be_cut)}"
+        if lost.names:
+            end = " at the end" if lost.is_end else ""
+            yield f"{place}: {format_lost_names(lost)} ({size}{end} that cannot be read){may_be_cut}"
+        else:
+            yield f"{place}: {size} that cannot be read{after}{may_be_cut}"
+
+
+def format_lost_names(lost: LostRange) -> str:
+    """Return what a range lost, with its unit: LSN 23, transaction 1-2-7."""
+    return f"{lost.unit} {escape(', '.join(lost.names))}"
+
+
+def name_lost_records(manifest: Manifest, found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
+    """Return (file, offset) -> text with the transactions or numbers that damaged ranges of the input took.
+
+    Args:
+        found: Findings of the manifest about damaged ranges.
+    """
+    names: dict[tuple[str, int], str] = {}
+    formats = {one.path: one.format for one in manifest.inputs if one.format}
+    for path in dict.fromkeys(one["file"] for one in found):
+        ranges = [make_finding("damaged-range", f["offset"], f["length"], "") for f in found if f["file"] == path]
+        if path == "-" or is_url(path) or path not in formats:
+            continue
+        with suppress(BinlogtoolError):
+            for lost in find_lost_ranges(path, formats[path], ranges, ReadOptions()):
+                if lost.names:
+                    names[path, lost.offset] = f", {format_lost_names(lost)}"
+    return names
+
+
+# --- Reports of replay predictions ---
+
+
+_MAX_DETAIL_LENGTH = 160
+_DETAILS_WITH_OWN_LINES = ("force", "not_comparable")
+"""Details that are shown on separate lines."""
+
+MAX_OBJECTS = 40
+"""Maximum number of objects that the text lists; JSON contains all."""
+
+
+def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
+    """Return the value of `replay-dry-run -O json`.
+
+    Members beyond the contract: path, starts, read, findings, rules, details.
+    """
+    stop = replay.stop
+    return {
+        "schema": REPLAY_SCHEMA,
+        "path": replay.path,
+        "format": replay.format,
+        "policy": replay.policy,
+        "starts": replay.starts,
+        "decisions": dict(replay.decisions),
+        "reasons": dict(replay.reasons),
+        "objects": [_tally_to_json(tally, unknown=tally.name in replay.unknown) for tally in replay.objects],
+        "stops_at": None if stop is None else {"file": stop.file, "offset": stop.offset, "why": stop.why},
+        "position": dict(replay.position),
+        "digest": replay.digest,
+        "read": list(replay.read),
+        "findings": [{"file": file, **finding_to_value(found)} for file, found in replay.findings],
+        "rules": dict(replay.rules),
+        **({"details": dict(replay.details)} if replay.details else {}),
+        **({"unknown": dict(replay.unknown)} if replay.unknown else {}),
+    }
+
+
+def _tally_to_json(tally: ObjectTally, *, unknown: bool) -> dict[str, Any]:
+    state = {} if tally.keys is None and not unknown else {"keys": tally.keys, "digest": tally.digest}
+    return {
+        "name": tally.name,
+        **tally.counts,
+        "first_seq": tally.first_seq,
+        "last_seq": tally.last_seq,
+        **state,
+    }
+
+
+_TIME = TimeFormatter()
+
+
+def decision_to_json(decision: ReplayDecision) -> dict[str, Any]:
+    """Return the value of one line of `-O jsonl`."""
+    value = {**decision._asdict(), "time": None if decision.time is None else _TIME(decision.time)}
+    value["decision"] = value.pop("verb")
+    return value
+
+
+def render_decision(decision: ReplayDecision, rules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of `--explain`."""
+    name = "" if decision.object is None else f" {escape(decision.object)}"
+    yield (
+        f"{escape(decision.file)}: record {format_count(decision.record)} at "
+        f"{format_offset(decision.offset)}: {escape(decision.type)}{name}"
+    )
+    yield f"{decision.verb:<8} {decision.reason}"
+    yield f"rule     {escape(rules[decision.reason])}"
+
+
+def render_replay_text(replay: ReplayResult, read_options: GivenReadOptions = NO_READ_OPTIONS) -> Iterator[str]:
+    """Yield the lines of a replay."""
+    yield f"replay    {escape(replay.path)}  ({replay.format}, policy {replay.policy})"
+    if "force" in replay.details:
+        yield f"force     {escape(replay.details['force'])}"
+    yield from _render_start(replay)
+    yield f"decisions {' · '.join(f'{verb} {format_count(replay.decisions[verb])}' for verb in VERBS)}"
+    for reason, records in replay.reasons.items():
+        yield f"  {format_count(records):>12}  {reason}: {escape(replay.rules[reason])}"
+    yield from _render_objects(replay.objects, replay.unknown)
+    yield f"position  {escape(json.dumps(replay.position, default=str))}"
+    if replay.digest is not None:
+        yield f"digest    {replay.digest}"
+    for name, value in replay.details.items():
+        if name not in _DETAILS_WITH_OWN_LINES:
+            yield f"detail    {escape(name).replace('_', ' ')}  {_format_detail(value)}"
+    yield from _render_doubts(replay.details.get("not_comparable", {}))
+    for file, finding in replay.findings:
+        if finding.severity is not Severity.NOTE:
+            yield (
+                f"  {finding.severity.label:<8} {escape(file)} {format_offset(finding.offset)}  "
+                f"{finding.id}  {format_finding(finding)}"
+            )
+    yield from (f"next      {text}" for text in suggest_after_replay(replay, read_options))
+
+
+def _format_detail(value: Any) -> str:
+    """Return a detail as JSON, shortened to one line."""
+    text = escape(encode_document(value, indent=-1).decode().strip())
+    return text if len(text) <= _MAX_DETAIL_LENGTH else f"{text[:_MAX_DETAIL_LENGTH]} … (-O json has all)"
+
+
+def _render_start(replay: ReplayResult) -> Iterator[str]:
+    if replay.incomplete_reason is not None:
+        yield f"PARTIAL   {escape(replay.incomplete_reason)}; the results below are about the part before that"
+    if replay.starts is not None:
+        yield f"starts    {'yes' if replay.starts else 'NO'}"
+    if replay.stop is not None:
+        yield f"stops     {escape(replay.stop.file)} at {format_offset(replay.stop.offset)}: {escape(replay.stop.why)}"
+
+
+def _render_objects(objects: Sequence[ObjectTally], unknown: Mapping[str, str]) -> Iterator[str]:
+    for tally in objects[:MAX_OBJECTS]:
+        counts = " ".join(f"{verb} {format_count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
+        seq = "" if tally.first_seq is None else f"  seq {tally.first_seq}..{tally.last_seq}"
+        keys = "" if tally.keys is None else f"  {format_count(tally.keys)} live  {(tally.digest or '')[:16]}"
+        keys = f"  unknown live: {escape(unknown[tally.name])}" if tally.name in unknown else keys
+        yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
+    if len(objects) > MAX_OBJECTS:
+        yield f"  … {format_count(len(objects) - MAX_OBJECTS)} more objects (-O json has all)"
+
+
+def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each object whose digest may differ from that of the server's rows, with the reason."""
+    for name, why in list(doubts.items())[:MAX_OBJECTS]:
+        yield f"doubt     {escape(name)}: {escape(why)}"
+    if len(doubts) > MAX_OBJECTS:
+        yield f"  … {format_count(len(doubts) - MAX_OBJECTS)} more (-O json has all)"
+
+
+def compare_states(left_replays: Sequence[ReplayResult], right_replays: Sequence[ReplayResult]) -> list[dict[str, Any]]:
+    """Return the objects in which two states differ: name, and keys and digest on both sides.
+
+    Objects whose rows are not all known on one side are also listed (`unknown`), because they may differ.
+    """
+    left, right = (_collect_states(side) for side in (left_replays, right_replays))
+    result = []
+    for name in sorted(left | right):
+        left_state, right_state = left.get(name), right.get(name)
+        unknown = (None, None) in (left_state, right_state)
+        if left_state != right_state or unknown:
+            sides = (("keys", "other_keys", 0), ("digest", "other_digest", 1))
+            values = {a: left_state and left_state[i] for a, _, i in sides} | {
+                b: right_state and right_state[i] for _, b, i in sides
+            }
+            result.append({"name": name, **values} | ({"unknown": True} if unknown else {}))
+    return result
+
+
+def _collect_states(replays: Sequence[ReplayResult]) -> dict[str, tuple[int | None, str | None]]:
+    """Return (keys, digest) per object; empty objects are left out, unknown ones have None for both."""
+    return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys or o.name in one.unknown}
+
+
+def render_state_differences(
+    differences: Sequence[Mapping[str, Any]], left_name: str, right_name: str
+) -> Iterator[str]:
+    """Yield the lines of `--compare`."""
+    if not differences:
+        yield f"compare   {escape(left_name)} and {escape(right_name)} end with the same state"
+        return
+    count = format_quantity(len(differences), "object")
+    yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {count}"
+    for difference in differences[:MAX_OBJECTS]:
+        empty_text = "unknown" if difference.get("unknown") else "nothing"
+        keys = " and ".join(empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))
+        digests = " and ".join("-" if d is None else str(d)[:16] for d in _get_sides(difference, "digest"))
+        yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
+    if len(differences) > MAX_OBJECTS:
+        yield f"  … {format_quantity(len(differences) - MAX_OBJECTS, 'more object')} (-O json has all)"
+
+
+def suggest_after_comparison(
+    differences: Sequence[Mapping[str, Any]],
+    sides: Sequence[tuple[Sequence[ReplayResult], Sequence[str]]],
+    read_options: GivenReadOptions = NO_READ_OPTIONS,
+) -> Iterator[str]:
+    """Yield the commands that show the changes to the first object that differs.
+
+    Args:
+        sides: The replays of each side, and the paths as the user named them.
+    """
+    names = [str(one["name"]) for one in differences if not str(one["name"]).startswith("(")]
+    for replays, paths in sides if names else ():
+        files = [path for one in replays for path in one.read]
+        if not replays or any(path.endswith(READABLE_COMPRESSED_SUFFIXES) for path in files):
+            continue  # the command would not read the compressed files of a directory
+        command = "dump" if formats.load_format(replays[0].format).tables is None else "rows"
+        yield read_options.make_command(command, "--object", names[0], *paths)
+
+
+def _get_sides(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    return difference[name], difference[f"other_{name}"]
