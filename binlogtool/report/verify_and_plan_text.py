@@ -443,7 +443,8 @@ def render_verify_text(
         yield f"{escape(failure.path)}   not read"
     for set_report in report.sets:
         if set_report.findings:
-            yield f"{escape(set_report.path)}  (set of {format_quantity(len(set_report.members), 'file')})"
+            members = f"set of {format_quantity(len(set_report.members), 'file')}" if set_report.members else "no log"
+            yield f"{escape(set_report.path)}  ({members})"
             yield from render_findings(set_report.findings, paint)
     if report.suppressed:
         counts_by_option = ", ".join(

@@ -395,3 +395,53 @@ def test_an_intact_ibb_log_is_intact_compressed(tmp_path: Path) -> None:
     for key in ("status", "summary"):
         assert done[key] == plain[key]
     assert [one["findings"] for one in done["files"]] == [one["findings"] for one in plain["files"]]
+
+
+# --- Servers of which nothing was copied, or whose directory cannot be listed ---
+
+
+def two_servers(parent: Path) -> Path:
+    copy(MARIADB, parent / "x")
+    (parent / "y").mkdir()
+    return parent
+
+
+@pytest.mark.parametrize("companion", [None, "rot-bin.state"])
+def test_an_empty_directory_beside_those_of_servers_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, companion: str | None
+) -> None:
+    two_servers(tmp_path)
+    if companion is not None:
+        (tmp_path / "y" / companion).write_bytes(b"\1" * 16)
+    report = tmp_path / "report.xml"
+    done = invoke(*NIGHTLY, "-q", f"--report=junit={report}", str(tmp_path))
+    assert done.code == 1 and f"{tmp_path}/y  (no log)" in done.text and "missing-member" in done.text
+    assert f"{tmp_path}/y" in report.read_text()
+    assert invoke("verify", str(tmp_path)).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert invoke(*NIGHTLY, ".").code == 1
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".snapshots", "#innodb_temp", "vinyl"])
+def test_directories_that_are_empty_on_sound_servers_are_no_alarm(tmp_path: Path, name: str) -> None:
+    copy(MARIADB, tmp_path / "x")
+    (tmp_path / name).mkdir()
+    (tmp_path / "x" / "empty").mkdir()
+    assert invoke(*NIGHTLY, str(tmp_path)).code == 0
+
+
+def test_a_directory_that_cannot_be_listed_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, list_directory = str(two_servers(tmp_path) / "y"), os.scandir
+
+    def scandir(path: str) -> object:
+        if os.fspath(path) == closed:
+            raise PermissionError(13, "Permission denied", path)
+        return list_directory(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    done = invoke(*NIGHTLY, str(tmp_path))
+    assert done.code == 4 and "mariadb-bin.000002" in done.text
+    assert f"{closed}: not checked: the directory cannot be listed" in done.err
+    assert invoke("dump", str(tmp_path)).code == 4
