@@ -412,6 +412,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A server is writing to it, a copy is still running, or the file was replaced.",
             "Stop the writer, or use `--live` for a file that may grow.",
         ),
+        "changed-since-run": _make_explanation(
+            _E,
+            "The part of the file that an earlier run recorded (`verify --state`) has other bytes now, or is cut.",
+            "Bit rot, a copy that replaced the file, or a server that began again with the same file name.",
+            "Compare the file with its source. If the change is right, use a new state file.",
+        ),
         "input-unreadable": _make_explanation(
             _E,
             "A file that was named could not be opened, or vanished before it was read: nothing of it is in "

@@ -67,19 +67,20 @@ def find_newest(names: Iterable[str]) -> NewestByKind:
     """Return the newest file of each rotated log, by the numbers in the names."""
     newest_by_kind: dict[str, tuple[tuple[int, ...], str]] = {}
     for name in names:
-        kind, numbers = _split_numbers(name)
+        kind, numbers = split_numbers(name)
         newest_by_kind[kind] = max(newest_by_kind.get(kind, (numbers, name)), (numbers, name))
     return newest_by_kind
 
 
 def find_later(name: str, newest_by_kind: NewestByKind) -> str | None:
     """Return the newest file with the same name except for higher numbers; None if this file is the newest."""
-    kind, number = _split_numbers(name)
+    kind, number = split_numbers(name)
     numbers, other = newest_by_kind.get(kind, (number, name))
     return other if numbers > number else None
 
 
-def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+def split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return a name with its digits replaced, and its numbers."""
     return _DIGITS.sub("#", name), tuple(int(digits) for digits in _DIGITS.findall(name) if len(digits) < 100)
 
 

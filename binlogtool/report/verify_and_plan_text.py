@@ -103,7 +103,9 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
         errors = [f for f in errors if not _is_about_names(f)]
-        errors.sort(key=lambda found: found.id == "changed-while-read")  # its offset is not that of damage
+        errors.sort(
+            key=lambda found: found.id in ("changed-while-read", "changed-since-run")
+        )  # its offset is not that of damage
         if errors and file.size:
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
@@ -374,12 +376,14 @@ def describe_state(file: FileReport) -> str:
         return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
         return "OUTDATED"
-    return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
+    if any(f.id in _TORN_IDS for f in file.findings):
+        return "torn"
+    return "unchanged" if file.details.get("unchanged") else "ok"
 
 
-STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "ok")
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "unchanged", "ok")
 """States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
-STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
+STATE_STYLES = {"DAMAGED": "error", "unchanged": "good", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-2], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
 
 
@@ -443,7 +447,9 @@ def render_verify_text(
         yield f"{escape(failure.path)}   not read"
     for set_report in report.sets:
         if set_report.findings:
-            members = f"set of {format_quantity(len(set_report.members), 'file')}" if set_report.members else "no log"
+            members = (
+                f"set of {format_quantity(len(set_report.members), 'file')}" if set_report.members else "directory"
+            )
             yield f"{escape(set_report.path)}  ({members})"
             yield from render_findings(set_report.findings, paint)
     if report.suppressed:

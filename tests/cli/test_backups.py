@@ -355,7 +355,7 @@ def test_the_next_command_after_a_changed_file_shows_the_damage(tmp_path: Path) 
         file.seek(0x50F + 20)  # in the GTID event at 0x50f
         file.write(b"\xee")
     done = invoke(*words)
-    assert "changed-while-read" in done.text
+    assert "changed-since-run" in done.text
     assert f"next: binlogtool hexdump-annotate --at 0x50f {logs}/mariadb-bin.000001" in done.text
 
 
@@ -415,7 +415,7 @@ def test_an_empty_directory_beside_those_of_servers_is_a_warning(
         (tmp_path / "y" / companion).write_bytes(b"\1" * 16)
     report = tmp_path / "report.xml"
     done = invoke(*NIGHTLY, "-q", f"--report=junit={report}", str(tmp_path))
-    assert done.code == 1 and f"{tmp_path}/y  (no log)" in done.text and "missing-member" in done.text
+    assert done.code == 1 and f"{tmp_path}/y  (directory)" in done.text and "missing-member" in done.text
     assert f"{tmp_path}/y" in report.read_text()
     assert invoke("verify", str(tmp_path)).code == 0
     monkeypatch.chdir(tmp_path)
@@ -445,3 +445,63 @@ def test_a_directory_that_cannot_be_listed_does_not_stop_the_others(
     assert done.code == 4 and "mariadb-bin.000002" in done.text
     assert f"{closed}: not checked: the directory cannot be listed" in done.err
     assert invoke("dump", str(tmp_path)).code == 4
+
+
+# --- Files that an earlier run recorded ---
+
+
+@pytest.mark.parametrize(
+    ("numbers", "severity"),
+    [(["436"], "error"), (["334"], "error"), (["000"], "note"), (["000", "436"], "error")],
+)
+def test_a_recorded_file_that_is_missing_is_reported_until_it_returns(
+    tmp_path: Path, numbers: list[str], severity: str
+) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = ("verify", "--state", str(tmp_path / "state"), str(logs))
+    invoke(*words)
+    names = [f"{number:0>20}.xlog" for number in numbers]
+    for name in names:
+        (logs / name).rename(tmp_path / name)
+    for _ in range(2):
+        line = next(line for line in invoke(*words).text.splitlines() if "recorded by an earlier run" in line)
+        assert line.split()[0] == severity and f"now missing: {names[-1]};" in line
+    for name in names:
+        (tmp_path / name).rename(logs / name)
+    assert "recorded by an earlier run" not in invoke(*words).text
+
+
+def test_a_recorded_server_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    for name in ("db1", "db2"):
+        copy(MARIADB, tmp_path / "backup" / name)
+    words = ("verify", "-q", "--state", str(tmp_path / "state"))
+    assert invoke(*words, *(str(one) for one in sorted((tmp_path / "backup").iterdir()))).code == 0
+    shutil.rmtree(tmp_path / "backup" / "db2")
+    done = invoke(*words, str(tmp_path / "backup" / "db1"))
+    assert done.code == 1 and f"{tmp_path}/backup/db2  (directory)" in done.text
+    assert "mariadb-bin.000001, mariadb-bin.000002" in done.text
+    assert invoke(*words, str(tmp_path / "backup" / "db1")).code == 1
+
+
+def test_a_missing_server_below_the_named_directory_is_an_error(tmp_path: Path) -> None:
+    for name in ("db1", "db2"):
+        copy(MARIADB, tmp_path / "backup" / name)
+    words = ("verify", "-q", "--state", str(tmp_path / "state"), str(tmp_path / "backup"))
+    assert invoke(*words).code == 0
+    shutil.rmtree(tmp_path / "backup" / "db2")
+    assert (invoke(*words).code, invoke(*words).code) == (1, 1)
+
+
+def test_unchanged_files_are_shown_as_such_and_other_options_start_again(tmp_path: Path) -> None:
+    words = ("verify", "--state", str(tmp_path / "state"), str(copy(MARIADB, tmp_path / "logs")))
+    assert " ok " in invoke(*words).text
+    again = invoke(*words).text
+    assert " unchanged " in again and " ok " not in again
+    other = invoke(*words, "--expect-closed")
+    assert " ok " in other.text and "recorded with other options" in other.err
+
+
+def test_a_state_file_is_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state")
+    done = invoke("verify", "--state", str(tmp_path / "state"), str(MARIADB))
+    assert done.code == 2 and f"--state {tmp_path}/state: not a regular file" in done.err
