@@ -505,3 +505,30 @@ def test_a_state_file_is_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "state")
     done = invoke("verify", "--state", str(tmp_path / "state"), str(MARIADB))
     assert done.code == 2 and f"--state {tmp_path}/state: not a regular file" in done.err
+
+
+# --- Names of missing files ---
+
+
+def test_a_gap_between_named_files_is_found_beside_their_meta_file(tmp_path: Path) -> None:
+    logs = copy(SPHINX, tmp_path / "logs")
+    (logs / "binlog.002").unlink()
+    named = invoke(*NIGHTLY, str(logs / "binlog.001"), str(logs / "binlog.003"))
+    assert named.code == 1 and "binlog.002 does not exist, between binlog.001 and binlog.003" in named.text
+    assert "binlog.002 is listed in binlog.meta, but missing" in invoke(*NIGHTLY, str(logs)).text
+    (logs / "binlog.meta").unlink()
+    assert "binlog.002 does not exist" in invoke(*NIGHTLY, str(logs)).text
+
+
+def test_a_missing_file_of_tarantool_is_named_with_the_lost_rows(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    (logs / "00000000000000000227.xlog").unlink()
+    text = invoke(*NIGHTLY, str(logs)).text
+    assert "00000000000000000227.xlog does not exist: LSN " in text
+    assert "206..301 of replica 1 lost; 00000000000000000334.xlog follows it" in text
+
+
+def test_a_missing_ibb_file_is_named(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mariadb-innodb-binlog" / "page4k", tmp_path / "logs")
+    (logs / "binlog-000001.ibb.gz").unlink()
+    assert "binlog-000001.ibb does not exist: records" in invoke(*NIGHTLY, str(logs)).text

@@ -348,12 +348,14 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             reported += 1
             if reported > _MAX_LISTED_FILES:
                 return
-            text = f"missing-file: file {number} is missing; records that begin or end in it are lost"
+            text = f"{file_name(number)} does not exist: records that begin or end in it are lost"
             yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     data_files = [one for one in files if not one.is_empty]
     if files and not data_files and files[0].number > 0:
         number = files[0].number - 1
-        text = f"missing-file: file {files[0].number} is empty (preallocated); the active file {number} is missing"
+        text = (
+            f"{file_name(number)} does not exist, the active file before {file_name(files[0].number)}, which is empty"
+        )
         yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     yield from _check_purged_files(data_files)
 
