@@ -189,6 +189,8 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
         findings.add(verdict.findings)
         sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
     findings.add(_find_closing_problems(scan, file, options))
+    if options.expect_closed and verdict is not None:
+        findings.add(_report_unprovable_end(scan, file.format, verdict))
     report = FileReport(
         path=file.path,
         format=file.format.name,
@@ -322,6 +324,14 @@ def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions)
     return [*findings, changed] if changed else findings
 
 
+def _report_unprovable_end(scan: Scan, format_: Format, verdict: ValidationResult) -> Iterator[Finding]:
+    """Yield a note if the format has no mark by which a closed file differs from one that was cut between records."""
+    is_proven = format_.validation.is_closed_end_proven
+    if is_proven is not None and scan.records and not is_proven(verdict.facts):
+        text = "no closed end can be proved: a file of this format that is cut between two records looks the same"
+        yield make_finding("unclean-close", scan.end, 0, f"{text}; compare its size with the source", provable=False)
+
+
 def _explain_finding(file: LogFile, unexplained: Finding) -> Finding:
     explain = file.format.validation.explain_damage
     return (
@@ -338,8 +348,18 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
     """Raise the severity of findings about an open end, if the log is expected to be closed."""
     if not expect_closed:
         return findings
-    min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.ERROR}
-    return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
+    ids = ("torn-tail", "unclean-close")
+    return tuple(
+        one.with_severity(Severity.ERROR) if one.id in ids and one.facts.get("provable") is not False else one
+        for one in findings
+    )
+
+
+def _raise_severity_of_report(report: PackableReport) -> PackableReport:
+    """Raise the severity of findings about an open end, those about the set included; packed reports have none."""
+    if isinstance(report, bytes):
+        return report
+    return replace(report, findings=_raise_open_end_severity(report.findings, True))
 
 
 def verify_log(group: LogGroup, options: LogVerifyOptions) -> Report:
@@ -411,6 +431,8 @@ def _examine_members(
         set_report = SetReport(
             group.path or os.curdir, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
         )
+    if options.expect_closed:
+        reports = [_raise_severity_of_report(one) for one in reports]
     files = tuple(
         one if report is one.packed_report else replace(one, packed_report=report)
         for one, report in zip(members, reports, strict=True)

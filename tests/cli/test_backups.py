@@ -532,3 +532,24 @@ def test_a_missing_ibb_file_is_named(tmp_path: Path) -> None:
     logs = copy(CORPUS / "mariadb-innodb-binlog" / "page4k", tmp_path / "logs")
     (logs / "binlog-000001.ibb.gz").unlink()
     assert "binlog-000001.ibb does not exist: records" in invoke(*NIGHTLY, str(logs)).text
+
+
+# --- Closed ends ---
+
+
+def test_a_torn_end_that_only_the_set_shows_is_an_error_in_a_closed_log() -> None:
+    done = invoke("verify", "--expect-closed", "-q", str(CORPUS / "guides" / "ibb-torn"))
+    assert done.code == 1 and "error    0x00004000  torn-tail" in done.text
+    assert invoke("verify", "-q", str(CORPUS / "guides" / "ibb-torn")).code == 0
+
+
+@pytest.mark.parametrize("name", ["manticore/v7-mixed", "manticore/sphinx-mixed", "drizzle/basic-checksum.log"])
+def test_an_end_that_cannot_be_proved_is_a_note_in_a_closed_log(name: str) -> None:
+    done = invoke("verify", "--expect-closed", str(CORPUS / name))
+    assert done.code == 0 and "no closed end can be proved" in done.text
+    assert "no closed end can be proved" not in invoke("verify", str(CORPUS / name)).text
+
+
+def test_a_closed_manticore_log_has_no_such_note() -> None:
+    done = invoke("verify", "--expect-closed", str(CORPUS / "manticore" / "v16-cache"))
+    assert "no closed end can be proved" not in done.text
