@@ -449,6 +449,15 @@ def _file_kind(entry: os.DirEntry[str]) -> str | None:
     return next((kind for test, kind in _FILE_KINDS if test(mode)), "device")
 
 
+def find_entry_kind(path: str) -> str | None:
+    """Return the kind of what a path names, a symbolic link not followed; None if it does not exist."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return None
+    return next((kind for test, kind in ((stat.S_ISDIR, "directory"), *_FILE_KINDS) if test(mode)), "device")
+
+
 def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
     """Yield all entries below a directory except directories that can be listed, as path and kind."""
     entry_count = 0

@@ -35,6 +35,7 @@ from binlogtool.report.verify_and_plan_text import (
     describe_state,
     failure_to_json,
     guard_leading_dash,
+    needs_files,
     paint_plain,
     suggest_after_plan,
     suggest_after_replay,
@@ -117,7 +118,7 @@ def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
                 yield from _list_exchange_steps(file.path, other)
     for set_report in diagnosis.report.sets:
         for found in set_report.findings:
-            if found.facts.get("between"):
+            if found.id == "missing-member" and found.severity is Severity.ERROR and needs_files(found):
                 yield from _list_missing_steps(found)
 
 
@@ -132,6 +133,10 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
     """Yield the steps for a log file that is missing between others."""
     name = escape(str(found.facts.get("missing", "the missing file")))
     yield RepairStep(f"copy {name} from a backup, or from a replica that has it, into this directory", None)
+    if not found.facts.get("between"):
+        advice = "only if it was purged, or no copy exists: let --fix-meta remove its line from the list of files"
+        yield RepairStep(advice, None)
+        return
     yield RepairStep(
         f"only if no copy exists: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
         "point-in-time recovery; remove its line from the index, and set up replicas anew",

@@ -156,8 +156,9 @@ def _suggest_for_set(
 
 
 def needs_files(finding: Finding) -> bool:
-    """Return True if only files can correct what was found: one between others is missing, or two are exchanged."""
-    return bool(finding.facts.get("between") or finding.facts.get("exchanged_with"))
+    """Return True if files must be copied or renamed: one is missing or is a link, or two are exchanged."""
+    is_missing = finding.id == "missing-member" and isinstance(finding.facts.get("missing"), str)
+    return is_missing or any(finding.facts.get(name) for name in ("between", "exchanged_with", "irregular"))
 
 
 def _is_about_names(finding: Finding) -> bool:

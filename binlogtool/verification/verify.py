@@ -30,6 +30,7 @@ from binlogtool.core.open_file import (
     total_size,
 )
 from binlogtool.core.progress import (
+    FILE,
     READABLE_COMPRESSED_SUFFIXES,
     SkippedFile,
     is_compressed_log,
@@ -41,6 +42,7 @@ from binlogtool.core.resolve_paths import (
     LogGroup,
     NoLogFoundError,
     ResolvedPath,
+    find_entry_kind,
     find_logs_among,
     resolve_path,
 )
@@ -522,6 +524,7 @@ def _validate_set(
     if group.unnamed:  # a file that is not found may be one of these
         set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
+    set_findings = [_describe_irregular(group, one) for one in set_findings]
     for one in _attribute_gaps(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
@@ -534,6 +537,21 @@ def _validate_set(
         *_make_unnamed_note(group),
     )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _describe_irregular(group: LogGroup, found: SetFinding) -> SetFinding:
+    """Return the finding; if the name of a missing file is that of a link, a directory or a FIFO, it says so."""
+    if found.finding.id != "missing-member" or is_url(group.path) or found.file in group.names:
+        return found
+    kind = find_entry_kind(os.path.join(group.path, found.file))
+    if kind is None or kind == FILE:
+        return found
+    text = f"exists, but is not a regular file (it is a {kind}): copy it again"
+    name, message = os.path.basename(found.file), found.finding.message
+    message = message.replace(f"{name} does not exist", f"{name} {text}", 1)
+    message = message if text in message else f"{name} {text}; {message}"
+    facts = MappingProxyType({**found.finding.facts, "irregular": kind})
+    return replace(found, finding=replace(found.finding, message=message, facts=facts))
 
 
 def _attribute_gaps(set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]) -> Iterator[SetFinding]:

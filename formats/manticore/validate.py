@@ -879,7 +879,11 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
     for name in missing[:MAX_MISSING]:
         rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
         text_ = f"{name} is listed in binlog.meta, but missing: the server refuses to start{rest_text}"
-        found = make_finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
+        is_newest = all(name > log.base_name for log in logs.values())  # a crash may have prevented its creation
+        facts = {} if is_newest else {"missing": name}
+        found = make_finding(
+            "missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse", **facts
+        )
         yield SetFinding(posixpath.join(directory, name), found)
 
 

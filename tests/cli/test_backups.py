@@ -553,3 +553,23 @@ def test_an_end_that_cannot_be_proved_is_a_note_in_a_closed_log(name: str) -> No
 def test_a_closed_manticore_log_has_no_such_note() -> None:
     done = invoke("verify", "--expect-closed", str(CORPUS / "manticore" / "v16-cache"))
     assert "no closed end can be proved" not in done.text
+
+
+# --- What to do about a file that the list names ---
+
+
+@pytest.mark.parametrize("name", ["mariadb-bin.000001", "mariadb-bin.000002"])
+@pytest.mark.parametrize("kind", ["missing", "symbolic link", "FIFO", "directory"])
+def test_a_listed_file_is_copied_again_before_its_line_is_removed(tmp_path: Path, kind: str, name: str) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / name).unlink()
+    make = {"symbolic link": lambda path: path.symlink_to("/nonexistent"), "FIFO": os.mkfifo, "directory": Path.mkdir}
+    make.get(kind, lambda _: None)(logs / name)
+    text = invoke("verify", str(logs)).text
+    assert f"next: binlogtool diagnose {logs}\n" in text
+    assert (f"{name} does not exist" if kind == "missing" else f"not a regular file (it is a {kind})") in text
+    steps = invoke("diagnose", str(logs)).text
+    assert f"copy {name} from a backup" in steps and "truncate-to-durable --apply --fix-meta" not in steps
+    if kind != "missing":
+        refused = invoke("truncate-to-durable", "--fix-meta", str(logs))
+        assert refused.code == 1 and f"not a regular file (it is a {kind})" in refused.text + refused.err
