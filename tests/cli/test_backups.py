@@ -573,3 +573,25 @@ def test_a_listed_file_is_copied_again_before_its_line_is_removed(tmp_path: Path
     if kind != "missing":
         refused = invoke("truncate-to-durable", "--fix-meta", str(logs))
         assert refused.code == 1 and f"not a regular file (it is a {kind})" in refused.text + refused.err
+
+
+# --- Comparisons ---
+
+
+def test_logs_of_different_formats_are_not_compared() -> None:
+    done = invoke("replay-dry-run", "--compare", str(MARIADB), str(TARANTOOL))
+    assert done.code == 2
+    assert f"different formats: A = {TARANTOOL} has tarantool, B = {MARIADB} mysql-binlog" in done.err
+
+
+def test_a_comparison_suggests_an_object_that_each_side_has(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mysql_binlog" / "sets" / "mariadb", tmp_path / "logs")
+    packed = copy(logs, tmp_path / "packed")
+    (packed / "rot-bin.000005").unlink()
+    compress(*packed.glob("rot-bin.00000?"))
+    text = invoke("replay-dry-run", "-q", "--compare", str(logs), str(packed)).text
+    assert f"compare   A = {packed}, B = {logs}\n          A and B differ in 1 object" in text
+    (first, second) = (line.split()[2:] for line in text.splitlines() if line.startswith("next "))
+    assert f"{packed}/rot-bin.000003.gz" in first and second[-1] == str(logs)
+    for words in (first, second):
+        assert invoke(*words).code in (0, 1) and invoke(*words).out
