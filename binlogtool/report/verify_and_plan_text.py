@@ -102,11 +102,9 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
         return None  # the message says to copy the file again
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
-        errors = [f for f in errors if not _is_about_names(f)]
-        errors.sort(
-            key=lambda found: found.id in ("changed-while-read", "changed-since-run")
-        )  # its offset is not that of damage
-        if errors and file.size:
+        errors = [f for f in errors if not _is_about_names(f) and f.id != "unclean-close"]
+        errors.sort(key=lambda found: found.id in _CHANGE_IDS)  # its offset is not that of damage
+        if errors and file.size and not _is_list_or_state(file):
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
         errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
@@ -123,6 +121,11 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
     return None
+
+
+def _is_list_or_state(file: FileReport) -> bool:
+    """Return True for a file without records, as a list of files: its bytes explain nothing."""
+    return strip_compressed_suffix(file.path).endswith((".index", ".state", ".meta"))
 
 
 def _make_hexdump_command(path: str, size: int, offset: int, read_options: GivenReadOptions) -> str:
@@ -373,6 +376,8 @@ def describe_state(file: FileReport) -> str:
         return "ENCRYPTED"
     if "incomplete" in file.details:
         return "PARTIAL"
+    if any(f.id == "unclean-close" and f.severity is Severity.ERROR for f in file.findings):
+        return "NOT CLOSED"
     if worst is Severity.WARNING:
         return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
@@ -382,7 +387,7 @@ def describe_state(file: FileReport) -> str:
     return "unchanged" if file.details.get("unchanged") else "ok"
 
 
-STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "unchanged", "ok")
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "NOT CLOSED", "WARNING", "OUTDATED", "torn", "unchanged", "ok")
 """States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
 STATE_STYLES = {"DAMAGED": "error", "unchanged": "good", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-2], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
@@ -438,10 +443,11 @@ def render_verify_text(
         max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
     ]
     width = max(map(len, shown), default=0)
+    state_width = max((len(describe_state(file)) for file in report.files), default=0)
     for name, file in zip(shown, report.files, strict=True):
         if only_findings and not file.findings and "incomplete" not in file.details:
             continue
-        yield _format_file_line(name.ljust(width), file, widths, paint)
+        yield _format_file_line(name.ljust(width), max(state_width, 7), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
     for failure in report.failures:
@@ -487,11 +493,11 @@ def _format_sizes(file: FileReport) -> tuple[str, str]:
     return format_size(file.size), f"{file.records:,} record{' ' if file.records == 1 else 's'}"
 
 
-def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
+def _format_file_line(name: str, state_width: int, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
     word = describe_state(file)
     cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
-    parts = [name, paint(word.ljust(7), STATE_STYLES[word]), *cells, span, escape(file.variant)]
+    parts = [name, paint(word.ljust(state_width), STATE_STYLES[word]), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
 
 
@@ -507,6 +513,7 @@ def _format_limit_line(file: FileReport) -> Iterator[str]:
 def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> Iterator[str]:
     """Yield one indented line per finding, at most `MAX_SHOWN_PER_ID` of a kind."""
     seen: dict[str, int] = {}
+    findings, following_count = _fold_after_cut(findings)
     for finding in findings:
         seen[finding.id] = seen.get(finding.id, 0) + 1
         if seen[finding.id] <= MAX_SHOWN_PER_ID:
@@ -515,6 +522,23 @@ def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> 
     for id_, number in seen.items():
         if number > MAX_SHOWN_PER_ID:
             yield f"  … {format_quantity(number - MAX_SHOWN_PER_ID, 'more finding')} {id_} (all of them: -O json)"
+    if following_count:
+        yield f"  … {format_quantity(following_count, 'more finding')} in the unpacked bytes (all of them: -O json)"
+
+
+def _fold_after_cut(findings: Sequence[Finding]) -> tuple[Sequence[Finding], int]:
+    """Return the findings to show of a file, and the number of those left out.
+
+    Of a compressed file that is damaged, the unpacked bytes are not those of the log: what is wrong in them follows.
+    """
+    cuts = [one for one in findings if one.id == "compression-error" and "packed_size" in one.facts]
+    if not cuts:
+        return findings, 0
+    about_set = [one for one in findings if one.id in (*_LIST_IDS, "gap-in-sequence", *_CHANGE_IDS)]
+    return [*cuts, *about_set], len(findings) - len(cuts) - len(about_set)
+
+
+_CHANGE_IDS = ("changed-while-read", "changed-since-run")
 
 
 def format_byte_account(files: Sequence[FileReport]) -> str:
