@@ -17,7 +17,7 @@ from binlogtool.core.open_file import is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
-from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity
 from binlogtool.format_api.format import TRUNCATION_USELESS
 from binlogtool.repair.plan import (
     CUTTABLE,
@@ -468,7 +468,7 @@ def render_verify_text(
         yield format_byte_account(report.files)
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):
-            yield f"not checked: payloads (--depth {depth})"
+            yield f"not checked: payloads and how the files fit (--depth {depth})"
     if not only_findings:
         yield from render_skipped_files(report.skipped, list_names=list_names)
     if hint := suggest_after_verify(report, read_options):
@@ -481,7 +481,7 @@ def _select_findings(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
     def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if one.severity >= min_severity)
+        return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
 
     files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
     return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -254,10 +255,14 @@ def test_a_log_whose_newest_record_is_too_old_is_reported_once() -> None:
     assert invoke("verify", "--max-age", "1h", "--depth", "checksum", str(MARIADB)).code == 2
 
 
-def test_an_age_that_is_not_known_is_a_note() -> None:
-    log = str(ROOT / "tests/corpus/eblob/instance-a.binlog")
-    done = invoke("verify", "--max-age", "36500d", "--fail-on", "warning", log)
-    assert done.code == 0 and "age-unknown          --max-age was not checked: no record has a time" in done.text
+def test_without_times_in_the_records_the_age_is_that_of_the_file(tmp_path: Path) -> None:
+    log = Path(shutil.copyfile(ROOT / "tests/corpus/eblob/instance-a.binlog", tmp_path / "instance-a.binlog"))
+    words = ("verify", "--max-age", "26h", "--fail-on", "warning", str(log))
+    done = invoke(*words)
+    assert done.code == 0 and "age-unknown" in done.text and "compared with the file's modification time" in done.text
+    os.utime(log, (0, 0))
+    done = invoke(*words)
+    assert done.code == 1 and "no record has a time, and the file was modified at 1970-01-01T00:00:00Z" in done.text
 
 
 def test_an_age_has_a_unit() -> None:
