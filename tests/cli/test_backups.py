@@ -187,7 +187,7 @@ def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
     (logs / "mariadb-bin.000003.gz.part").write_bytes(b"\x1f\x8b")
     (logs / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
     assert (
-        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke("verify", str(logs)).text
+        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again): " in invoke("verify", str(logs)).text
     )
 
 
@@ -374,7 +374,7 @@ def test_annotations_of_a_set_begin_with_the_text(tmp_path: Path) -> None:
     logs = copy(TARANTOOL, tmp_path / "logs")
     (logs / "00000000000000000227.xlog").unlink()
     done = invoke("verify", "--report", "github", str(logs))
-    assert "title=missing-member::00000000000000000334.xlog names" in done.text
+    assert "title=missing-member::00000000000000000227.xlog does not exist" in done.text
 
 
 def test_snapshots_and_logs_in_two_directories_are_not_replayed_without_a_word(tmp_path: Path) -> None:
