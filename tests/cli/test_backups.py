@@ -595,3 +595,38 @@ def test_a_comparison_suggests_an_object_that_each_side_has(tmp_path: Path) -> N
     assert f"{packed}/rot-bin.000003.gz" in first and second[-1] == str(logs)
     for words in (first, second):
         assert invoke(*words).code in (0, 1) and invoke(*words).out
+
+
+def test_a_state_file_names_the_last_log_that_is_missing(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mysql_binlog" / "sets" / "mariadb", tmp_path / "logs")
+    (logs / "rot-bin.index").unlink()
+    (logs / "rot-bin.000008").unlink()
+    done = invoke("verify", str(logs))
+    assert done.code == 1 and "DAMAGED" not in done.text
+    assert "rot-bin.000008 does not exist, or rot-bin.state is of another time" in done.text
+    assert "transactions lost: 1-2-48 to 1-2-53" in done.text and f"next: binlogtool diagnose {logs}" in done.text
+
+
+def test_what_follows_a_cut_stream_is_folded(packed: Path) -> None:
+    file = packed / "mariadb-bin.000001.gz"
+    data = bytearray(file.read_bytes())
+    data[600] ^= 1
+    file.write_bytes(data)
+    lines = [line for line in invoke("verify", "-q", str(packed)).text.splitlines() if line.startswith("  ")]
+    assert "compression-error" in lines[0] and len(lines) <= 3
+
+
+def test_a_file_that_was_not_closed_has_one_state_in_all_outputs(tmp_path: Path) -> None:
+    log = tmp_path / "00000000000000000111.xlog"
+    log.write_bytes((CORPUS / "tarantool" / "chain" / "00000000000000000111.xlog").read_bytes()[:-4])
+    report = tmp_path / "report.md"
+    done = invoke("verify", "--expect-closed", f"--report=markdown={report}", str(log))
+    assert done.code == 1 and "NOT CLOSED" in done.text and "| NOT CLOSED |" in report.read_text()
+    assert "unclean-close" in done.text and " ok " not in done.text
+
+
+def test_an_empty_member_is_said_to_be_empty(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000001").write_bytes(b"")
+    (line,) = (line for line in invoke("verify", str(logs)).text.splitlines() if "bad-magic" in line)
+    assert line.endswith("the file is empty")
