@@ -150,7 +150,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _N,
             "No checksum is stored here, so changed bytes cannot be detected.",
             "Checksums are switched off in the server, or this version of the format has none.",
-            "Nothing urgent. Switch checksums on if the server supports them.",
+            "Nothing urgent. Switch checksums on if the format has them; otherwise keep a checksum of the copied file "
+            "(`sha256sum`) to compare with.",
         ),
         "length-out-of-bounds": _make_explanation(
             _E,
