@@ -22,11 +22,16 @@ import binlogtool
 from binlogtool import __version__, formats
 from binlogtool import limits as limits_module
 from binlogtool.cli.options import PATH
-from binlogtool.core.progress import strip_compressed_suffix
-from binlogtool.core.resolve_paths import split_numbers
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport, merge_reports
+from binlogtool.findings import make_finding
+from binlogtool.verification.verify_report import (
+    FileReport,
+    PathFailure,
+    Report,
+    SetReport,
+    add_missing_files,
+    merge_reports,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -172,7 +177,7 @@ def _verify_with_state(
         elif (report := next(new_reports, None)) is not None:
             yield state.add_result(call, report)
     if missing := state.find_missing_paths(calls):
-        yield Report((), tuple(missing))
+        yield Report((), missing)
 
 
 def _verify_on_spark(
@@ -388,28 +393,25 @@ class VerifyState:
         return it.
         """
         entry = self._entries.get(_make_key(call))
-        old_prefixes = {os.path.abspath(one.path): one for one in entry.prefixes} if entry is not None else {}
-        changed = [_check_prefix(f, old_prefixes.get(os.path.abspath(f.path))) for f in report.files]
-        missing, lost_paths = _find_missing_files(old_prefixes)
-        result = replace(report, files=tuple(changed), sets=_add_to_sets(report.sets, missing))
+        old_prefixes = {_make_absolute(one.path): one for one in entry.prefixes} if entry is not None else {}
+        changed = [_check_prefix(f, old_prefixes.get(_make_absolute(f.path))) for f in report.files]
+        result, lost_paths = add_missing_files(replace(report, files=tuple(changed)), old_prefixes)
         if not report.incomplete and not report.failures and call.path != "-":
             self._append_line(call, result, [old_prefixes[path] for path in lost_paths])
         return result
 
-    def find_missing_paths(self, calls: Sequence[VerifyJob]) -> list[SetReport]:
+    def find_missing_paths(self, calls: Sequence[VerifyJob]) -> tuple[SetReport, ...]:
         """Return what is missing of recorded paths that were not named this time, beside those that were named."""
         keys = {_make_key(call) for call in calls}
         parents = {os.path.dirname(os.path.abspath(path)) for call in calls for path in (call.path, *call.more_paths)}
         recorded = {
-            os.path.abspath(one.path)
+            _make_absolute(one.path)
             for key, entry in self._entries.items()
             if key not in keys and {os.path.dirname(key), os.path.dirname(os.path.dirname(key))} & parents
             for one in entry.prefixes
         }
-        named = {
-            os.path.abspath(one.path) for key in keys & self._entries.keys() for one in self._entries[key].prefixes
-        }
-        return _find_missing_files(recorded - named)[0]
+        named = {_make_absolute(one.path) for key in keys & self._entries.keys() for one in self._entries[key].prefixes}
+        return add_missing_files(Report((), ()), recorded - named)[0].sets
 
     def _append_line(self, call: VerifyJob, report: Report, lost_prefixes: Sequence[_FilePrefix]) -> None:
         """Append the result of a call. lost_prefixes: those of missing files, which stay recorded."""
@@ -559,71 +561,14 @@ def _mark_unchanged(report: Report) -> Report:
     return replace(report, files=tuple(replace(f, details={**f.details, "unchanged": True}) for f in report.files))
 
 
-def _find_missing_files(recorded: Iterable[str]) -> tuple[list[SetReport], list[str]]:
-    """Return reports about recorded files that no longer exist, and the paths of those that a purge does not explain.
-
-    A server purges the oldest files: those whose numbers are below all that exist. Every other one is lost.
-    """
-    names_by_directory: dict[str, list[str]] = {}
-    for path in sorted(recorded):
-        names_by_directory.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
-    reports, lost_paths = list[SetReport](), list[str]()
-    for directory, names in names_by_directory.items():
-        try:
-            present = {strip_compressed_suffix(name) for name in os.listdir(directory)}
-        except FileNotFoundError:
-            present = set()
-        except (OSError, ValueError):
-            continue
-        missing = [name for name in names if strip_compressed_suffix(name) not in present]
-        purged = [name for name in missing if _is_expected_to_vanish(strip_compressed_suffix(name), present)]
-        lost = [name for name in missing if name not in purged]
-        findings = [
-            *_describe_missing(
-                lost, Severity.ERROR, "copy them again; if they were removed on purpose, use a new FILE"
-            ),
-            *_describe_missing(purged, Severity.NOTE, "the server removes its oldest files"),
-        ]
-        if findings:
-            format_name = next((one for name in names for one in formats.find_by_file_name(name)), "")
-            reports.append(SetReport(directory, format_name, (), tuple(findings)))
-            lost_paths += [os.path.join(directory, name) for name in lost]
-    return reports, lost_paths
-
-
-def _is_expected_to_vanish(name: str, present: Iterable[str]) -> bool:
-    """Return True for a file that a server removes: the oldest of a kind, a temporary one, a state file."""
-    kind, numbers = split_numbers(name)
-    if name.endswith((".state", ".inprogress")):
-        return True
-    present_numbers = [other for other_kind, other in map(split_numbers, present) if other_kind == kind]
-    return bool(present_numbers) and numbers < min(present_numbers)
-
-
-_MAX_LISTED_NAMES = 3
-
-
-def _describe_missing(names: Sequence[str], severity: Severity, advice: str) -> Iterator[Finding]:
-    if names:
-        listed = ", ".join(names[:_MAX_LISTED_NAMES])
-        more = f" and {len(names) - _MAX_LISTED_NAMES:,} more" if len(names) > _MAX_LISTED_NAMES else ""
-        text = f"recorded by an earlier run (--state), now missing: {listed}{more}; {advice}"
-        yield make_finding("missing-member", None, 0, text, severity=severity, files=tuple(names))
-
-
-def _add_to_sets(sets: Sequence[SetReport], added: Sequence[SetReport]) -> tuple[SetReport, ...]:
-    """Return the reports about sets with more findings; those about other directories are reports of their own."""
-    by_directory = {os.path.abspath(one.path): one for one in added}
-    merged = []
-    for one in sets:
-        more = by_directory.pop(os.path.abspath(one.path), None)
-        merged.append(one if more is None else replace(one, findings=(*one.findings, *more.findings)))
-    return (*merged, *by_directory.values())
+def _make_absolute(path: str) -> str:
+    """Return the absolute path of a file; a URL unchanged."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _build_prefix(file: FileReport) -> _FilePrefix:
     end = file.durable_end or 0
-    return _FilePrefix(os.path.abspath(file.path), end, _hash_steady_bytes(file, end))
+    return _FilePrefix(_make_absolute(file.path), end, _hash_steady_bytes(file, end))
 
 
 def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:

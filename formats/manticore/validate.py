@@ -880,7 +880,7 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
         rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
         text_ = f"{name} is listed in binlog.meta, but missing: the server refuses to start{rest_text}"
         is_newest = all(name > log.base_name for log in logs.values())  # a crash may have prevented its creation
-        facts = {} if is_newest else {"missing": name}
+        facts: dict[str, Any] = {} if is_newest else {"missing": name}
         found = make_finding(
             "missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse", **facts
         )

@@ -319,7 +319,7 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
         message = f"the file starts with {magic.hex(' ')}, expected {MAGIC.hex(' ')}"
         message = message if head.data else "the file is empty"
         at, actual = start - FIRST_EVENT_AT, magic.hex()
-        facts = {"expected": MAGIC.hex(), "actual": actual} if head.data else {}
+        facts: dict[str, Any] = {"expected": MAGIC.hex(), "actual": actual} if head.data else {}
         findings.append(make_finding("bad-magic", at, len(magic), message, **facts))
     description = read_description(head.data, start)
     if description is None and not findings:

@@ -661,7 +661,7 @@ def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange])
         f"{to_printable(name)} does not exist, or {to_printable(member.name)} is of another time: the server stopped "
     )
     text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
-    facts = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
+    facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
     return SetFinding(name, make_finding("missing-member", None, 0, text, **facts))
 
 
