@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import pairwise
+from typing import Any
 
 from construct import Const, Construct, Struct
 from msgspec.structs import replace
