@@ -150,7 +150,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _N,
             "No checksum is stored here, so changed bytes cannot be detected.",
             "Checksums are switched off in the server, or this version of the format has none.",
-            "Nothing urgent. Switch checksums on if the server supports them.",
+            "Nothing urgent. Switch checksums on if the format has them; otherwise keep a checksum of the copied file "
+            "(`sha256sum`) to compare with.",
         ),
         "length-out-of-bounds": _make_explanation(
             _E,
@@ -411,6 +412,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "The size, timestamp or content of the file changed while it was read, or since the saved state.",
             "A server is writing to it, a copy is still running, or the file was replaced.",
             "Stop the writer, or use `--live` for a file that may grow.",
+        ),
+        "changed-since-run": _make_explanation(
+            _E,
+            "The part of the file that an earlier run recorded (`verify --state`) has other bytes now, or is cut.",
+            "Bit rot, a copy that replaced the file, or a server that began again with the same file name.",
+            "Compare the file with its source. If the change is right, use a new state file.",
         ),
         "input-unreadable": _make_explanation(
             _E,

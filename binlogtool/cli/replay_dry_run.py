@@ -172,6 +172,12 @@ def _print_comparison(
         raise LimitError(
             f"{incomplete_result.path}: {incomplete_result.incomplete_reason}; the logs cannot be compared"
         )
+    formats_a, formats_b = ({one.format for one in side} for side in (results, other_results))
+    if formats_a != formats_b:
+        texts = [", ".join(sorted(one)) or "no log" for one in (formats_a, formats_b)]
+        raise UsageError(
+            f"--compare: different formats: A = {' '.join(paths)} has {texts[0]}, B = {compare} {texts[1]}"
+        )
     differing = compare_states(results, other_results)
     caller.run.status = max(caller.run.status, int(bool(differing)))
     if form == "json":

@@ -24,7 +24,14 @@ from binlogtool import limits as limits_module
 from binlogtool.cli.options import PATH
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import make_finding
-from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport, merge_reports
+from binlogtool.verification.verify_report import (
+    FileReport,
+    PathFailure,
+    Report,
+    SetReport,
+    add_missing_files,
+    merge_reports,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -155,6 +162,9 @@ def _verify_with_state(
 ) -> Iterator[Report]:
     calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
     reports = [state.find_unchanged(call) for call in calls]
+    if state.other_options_count:
+        count = f"{state.other_options_count:,} of {len(calls):,}"
+        run.say(f"--state: {count} paths or sets were recorded with other options or by another version: read again")
     if unchanged_count := sum(len(c.paths) for c, report in zip(calls, reports, strict=True) if report is not None):
         run.say(f"--state: {unchanged_count:,} of {len(paths):,} paths not read: unchanged since the last run")
     changed_units = [call.paths for call, report in zip(calls, reports, strict=True) if report is None]
@@ -166,6 +176,8 @@ def _verify_with_state(
             yield report
         elif (report := next(new_reports, None)) is not None:
             yield state.add_result(call, report)
+    if missing := state.find_missing_paths(calls):
+        yield Report((), missing)
 
 
 def _verify_on_spark(
@@ -320,6 +332,8 @@ class VerifyState:
         self._options = options
         self._stamps = dict[str, dict[str, list[int]] | None]()
         """Stamps of the files, taken before they were verified in this run."""
+        self.other_options_count = 0
+        """Number of unchanged calls whose result was recorded with other options."""
 
     @classmethod
     def load(cls, path: str, options: str) -> VerifyState:
@@ -332,6 +346,8 @@ class VerifyState:
         lines, entries = list[bytes](), dict[str, _StateLine]()
         try:
             if os.path.exists(path):
+                if not stat.S_ISREG(os.stat(path).st_mode):
+                    raise UsageError(f"--state {path}: not a regular file; name a file that keeps the results")
                 with open(path, "rb") as file:
                     lines = file.read().split(b"\n")
         except OSError as error:
@@ -361,28 +377,47 @@ class VerifyState:
         self._stamps[key] = stamp
         if entry is None or stamp is None or entry.stamp != stamp:
             return None
-        if _DEPTHS.index(entry.depth) < _DEPTHS.index(call.depth) or entry.options != self._options:
+        if entry.options != self._options:
+            self.other_options_count += 1
+            return None
+        if _DEPTHS.index(entry.depth) < _DEPTHS.index(call.depth):
             return None
         try:
-            return _check_report(report_from_dict(entry.report))
+            return _mark_unchanged(_check_report(report_from_dict(entry.report)))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             text = f"the stored result of {call.path} is not a report ({type(error).__name__}: {error})"
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
     def add_result(self, call: VerifyJob, report: Report) -> Report:
-        """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
+        """Add findings about missing files and changed durable parts of files to the report, store it if complete, and
+        return it.
+        """
         entry = self._entries.get(_make_key(call))
-        old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
-        changed = [_check_prefix(f, old_prefixes.get(f.path)) for f in report.files]
-        result = replace(report, files=tuple(changed))
+        old_prefixes = {_make_absolute(one.path): one for one in entry.prefixes} if entry is not None else {}
+        changed = [_check_prefix(f, old_prefixes.get(_make_absolute(f.path))) for f in report.files]
+        result, lost_paths = add_missing_files(replace(report, files=tuple(changed)), old_prefixes)
         if not report.incomplete and not report.failures and call.path != "-":
-            self._append_line(call, result)
+            self._append_line(call, result, [old_prefixes[path] for path in lost_paths])
         return result
 
-    def _append_line(self, call: VerifyJob, report: Report) -> None:
+    def find_missing_paths(self, calls: Sequence[VerifyJob]) -> tuple[SetReport, ...]:
+        """Return what is missing of recorded paths that were not named this time, beside those that were named."""
+        keys = {_make_key(call) for call in calls}
+        parents = {os.path.dirname(os.path.abspath(path)) for call in calls for path in (call.path, *call.more_paths)}
+        recorded = {
+            _make_absolute(one.path)
+            for key, entry in self._entries.items()
+            if key not in keys and {os.path.dirname(key), os.path.dirname(os.path.dirname(key))} & parents
+            for one in entry.prefixes
+        }
+        named = {_make_absolute(one.path) for key in keys & self._entries.keys() for one in self._entries[key].prefixes}
+        return add_missing_files(Report((), ()), recorded - named)[0].sets
+
+    def _append_line(self, call: VerifyJob, report: Report, lost_prefixes: Sequence[_FilePrefix]) -> None:
+        """Append the result of a call. lost_prefixes: those of missing files, which stay recorded."""
         import json
 
-        prefixes = [_build_prefix(file) for file in report.files]
+        prefixes = [*(_build_prefix(file) for file in report.files), *lost_prefixes]
         entry = _StateLine(
             "binlogtool/state/1",
             _make_key(call),
@@ -521,9 +556,19 @@ def _hash_file(path: str) -> str:
     return digest.hexdigest()
 
 
+def _mark_unchanged(report: Report) -> Report:
+    """Return an earlier report whose files were not read again, which their details say."""
+    return replace(report, files=tuple(replace(f, details={**f.details, "unchanged": True}) for f in report.files))
+
+
+def _make_absolute(path: str) -> str:
+    """Return the absolute path of a file; a URL unchanged."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 def _build_prefix(file: FileReport) -> _FilePrefix:
     end = file.durable_end or 0
-    return _FilePrefix(file.path, end, _hash_steady_bytes(file, end))
+    return _FilePrefix(_make_absolute(file.path), end, _hash_steady_bytes(file, end))
 
 
 def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:
@@ -532,9 +577,12 @@ def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileRepor
         return file
     end = old_prefix.end
     text = (
-        f"the first {end:,} bytes differ from those of the last run" if file.size >= end else "the file became shorter"
+        f"the first {end:,} bytes differ from those that an earlier run recorded (--state)"
+        if file.size >= end
+        else f"shorter than the {end:,} bytes that an earlier run recorded (--state)"
     )
-    changed = make_finding("changed-while-read", 0, min(end, file.size), text, size_before=end, size_after=file.size)
+    text = f"{text}; compare the file with its source, then use a new FILE"
+    changed = make_finding("changed-since-run", 0, min(end, file.size), text, size_before=end, size_after=file.size)
     return replace(file, findings=(changed, *file.findings))
 
 

@@ -221,7 +221,9 @@ command = Command(
             is_common=True,
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
-            help="Depth of the check; each level includes the ones before it (default: set).",
+            help="Depth of the check; each level includes the ones before it (default: set). frame and checksum leave "
+            "out content and missing files (a frame is proven by its checksum, so both find the same); payload leaves "
+            "out missing files.",
         ),
         option(
             ["--fail-on"],
@@ -276,14 +278,15 @@ command = Command(
             group="Damage",
             is_common=True,
             is_flag=True,
-            help="The logs are not in use: a torn end and a missing end mark are errors.",
+            help="The logs are not in use: a torn end and a missing end mark are errors. A note says where a format "
+            "has no end mark.",
         ),
         option(
             ["--max-age"],
             type=AGE,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the backup stopped copying. Logs without "
-            "times get a note instead.",
+            help="Report a log whose newest record is older than this (26h): the backup stopped copying. Without times "
+            "in the records, the modification time of the file counts.",
         ),
         option(
             ["--live"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Callable
 from typing import IO, Any
 
 from binlogtool.errors import InputOutputError
@@ -62,10 +63,10 @@ class CompressedStream:
             decompressor = importlib.import_module("zstandard").ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
             return decompressor.stream_reader(joined, read_across_frames=True)
         if self.method == "xz":
-            return importlib.import_module("lzma").LZMAFile(joined)
+            return _StreamsReader(joined, importlib.import_module("lzma").LZMADecompressor, padding=b"\0")
         if self.method == "lz4":
-            return importlib.import_module("lz4.frame").LZ4FrameFile(joined)
-        return importlib.import_module("bz2").BZ2File(joined)
+            return _StreamsReader(joined, importlib.import_module("lz4.frame").LZ4FrameDecompressor)
+        return _StreamsReader(joined, importlib.import_module("bz2").BZ2Decompressor)
 
     def read1(self, size: int) -> bytes:
         """Return up to `size` bytes; b"" at the end of the stream, or where `failure` says that it is cut or damaged.
@@ -114,6 +115,57 @@ class CompressedStream:
     def close(self) -> None:
         """Close the decompressor; not the underlying stream."""
         self._reader.close()
+
+
+class _StreamsReader:
+    """Unpacked bytes of streams that follow one another (xz, bzip2, lz4), without bytes after them.
+
+    The readers of the libraries ignore such bytes.
+
+    Args:
+        padding: Byte that may be repeated after a stream.
+    """
+
+    def __init__(self, packed: Any, create_decompressor: Callable[[], Any], padding: bytes = b"") -> None:
+        self._packed, self._create_decompressor, self._padding = packed, create_decompressor, padding
+        self._decompressor = create_decompressor()
+        self._is_at_start = False
+
+    def read1(self, size: int) -> bytes:
+        """Return up to `size` bytes; b"" at the end.
+
+        Raises:
+            EOFError, Exception: the data is cut or damaged, or other bytes follow it.
+        """
+        while True:
+            data = b""
+            if self._decompressor.eof:
+                data = self._read_next_stream(self._decompressor.unused_data or b"")
+                if not data:
+                    return b""
+                self._decompressor, self._is_at_start = self._create_decompressor(), True
+            elif self._decompressor.needs_input and not (data := self._packed.read(io.DEFAULT_BUFFER_SIZE)):
+                raise ValueError(_BYTES_AFTER_END) if self._is_at_start else EOFError
+            try:
+                unpacked: bytes = self._decompressor.decompress(data, size)
+            except Exception as error:
+                raise ValueError(_BYTES_AFTER_END) if self._is_at_start else error from None
+            if unpacked:
+                self._is_at_start = False
+                return unpacked
+
+    def _read_next_stream(self, data: bytes) -> bytes:
+        """Return the first bytes after a stream and its padding; b"" at the end."""
+        while not (data := data.lstrip(self._padding) if self._padding else data):
+            if not (data := self._packed.read(io.DEFAULT_BUFFER_SIZE)):
+                return b""
+        return data
+
+    def close(self) -> None:
+        """Do nothing, as the decompressor holds no resource."""
+
+
+_BYTES_AFTER_END = "bytes follow the end of the compressed data"
 
 
 class _CountingInput(io.RawIOBase):

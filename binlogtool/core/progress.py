@@ -17,10 +17,12 @@ DESTROYED_LOG = "file named like a log"
 """Kind of a file that only its name shows to be a log: it has neither header nor record."""
 UNFINISHED_COPY = "unfinished copy of a log"
 LINK_TO_LOG, UNREADABLE_LOG = "symbolic link named like a log", "unreadable file named like a log"
+UNLISTABLE = "directory that cannot be listed"
 UNREAD_LOGS = {
     DESTROYED_LOG: (3, "named like a log file, but it has neither header nor record"),
     LINK_TO_LOG: (4, "not checked: symbolic links are not followed; name its target, or the link itself"),
     UNREADABLE_LOG: (4, "not checked: the file cannot be read"),
+    UNLISTABLE: (4, "not checked: the directory cannot be listed; check its owner and mode"),
 }
 """Kind of a skipped file that is, or was, part of a log -> exit status, and why it was not read."""
 

@@ -45,6 +45,7 @@ from binlogtool.core.progress import (
     LINK_TO_LOG,
     READABLE_COMPRESSED_SUFFIXES,
     UNFINISHED_COPY,
+    UNLISTABLE,
     UNREADABLE,
     UNREADABLE_LOG,
     SkippedFile,
@@ -71,19 +72,20 @@ def find_newest(names: Iterable[str]) -> NewestByKind:
     """Return the newest file of each rotated log, by the numbers in the names."""
     newest_by_kind: dict[str, tuple[tuple[int, ...], str]] = {}
     for name in names:
-        kind, numbers = _split_numbers(name)
+        kind, numbers = split_numbers(name)
         newest_by_kind[kind] = max(newest_by_kind.get(kind, (numbers, name)), (numbers, name))
     return newest_by_kind
 
 
 def find_later(name: str, newest_by_kind: NewestByKind) -> str | None:
     """Return the newest file with the same name except for higher numbers; None if this file is the newest."""
-    kind, number = _split_numbers(name)
+    kind, number = split_numbers(name)
     numbers, other = newest_by_kind.get(kind, (number, name))
     return other if numbers > number else None
 
 
-def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+def split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return a name with its digits replaced, and its numbers."""
     return _DIGITS.sub("#", name), tuple(int(digits) for digits in _DIGITS.findall(name) if len(digits) < 100)
 
 
@@ -225,9 +227,12 @@ class DirectoryListing(NamedTuple):
     skipped: list[SkippedFile]
 
 
-def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
-    """Find the logs in a directory and below it, grouped by format. only_format: the only format to look for; None =
-    all.
+def find_logs(directory: str, only_format: Format | None, skip_unlistable: bool = False) -> DirectoryListing:
+    """Find the logs in a directory and below it, grouped by format.
+
+    Args:
+        only_format: The only format to look for; None = all.
+        skip_unlistable: List a subdirectory that cannot be read among the skipped files instead of failing.
 
     A file is a member if its head or a record in it is proven, or if it has a name of a log that is proven in the same
     directory and is empty, torn as a server may leave it, or unreadable.
@@ -240,7 +245,15 @@ def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
     is_named = only_format is not None
     entries = list(_walk_directory(directory))  # again, now that the formats are loaded: files come and go
     skipped = [SkippedFile(name, kind) for name, kind in _mark_links(directory, entries, candidates) if kind != FILE]
-    listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
+    unlistable = [os.path.join(directory, one.name) for one in skipped if one.kind == UNLISTABLE]
+    if unlistable and not skip_unlistable:
+        raise InputOutputError(f"{unlistable[0]}: the directory cannot be listed; check its owner and mode")
+    try:
+        listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
+    except NoLogFoundError:
+        if unlistable:
+            raise InputOutputError(f"{unlistable[0]}: the directory cannot be listed; no other log was found") from None
+        raise
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
@@ -441,8 +454,17 @@ def _file_kind(entry: os.DirEntry[str]) -> str | None:
     return next((kind for test, kind in _FILE_KINDS if test(mode)), "device")
 
 
+def find_entry_kind(path: str) -> str | None:
+    """Return the kind of what a path names, a symbolic link not followed; None if it does not exist."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):
+        return None
+    return next((kind for test, kind in ((stat.S_ISDIR, "directory"), *_FILE_KINDS) if test(mode)), "device")
+
+
 def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield all entries below a directory except directories, as path and kind."""
+    """Yield all entries below a directory except directories that can be listed, as path and kind."""
     entry_count = 0
     pending = [("", 0)]
     while pending:
@@ -450,7 +472,9 @@ def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
         try:
             entries = sorted(os.scandir(os.path.join(directory, subdirectory)), key=lambda entry: entry.name)
         except OSError as error:
-            if subdirectory and isinstance(error, FileNotFoundError):  # a subdirectory that vanished meanwhile
+            if subdirectory:
+                if not isinstance(error, FileNotFoundError):  # else it vanished meanwhile
+                    yield subdirectory, UNLISTABLE
                 continue
             raise InputOutputError(
                 f"{os.path.join(directory, subdirectory)}: cannot be listed: {error.strerror}"
@@ -498,8 +522,8 @@ class ResolvedPath(NamedTuple):
     skipped: list[SkippedFile]
 
 
-def resolve_path(path: str, format_name: str) -> ResolvedPath:
-    """Return the logs that a path names.
+def resolve_path(path: str, format_name: str, skip_unlistable: bool = False) -> ResolvedPath:
+    """Return the logs that a path names. skip_unlistable: see `find_logs`.
 
     Raises:
         InputOutputError, UnknownFormatError, UsageError.
@@ -509,7 +533,7 @@ def resolve_path(path: str, format_name: str) -> ResolvedPath:
         names = list_remote_names(path)
         listing = None if names is None else find_logs_among(path.rstrip("/"), names, only_format)
     else:
-        listing = find_logs(path, only_format) if path != "-" and os.path.isdir(path) else None
+        listing = find_logs(path, only_format, skip_unlistable) if path != "-" and os.path.isdir(path) else None
     if listing is None:
         return ResolvedPath([LogGroup(path, only_format, (path,), False)], [])
     logs = [LogGroup(log.directory, log.format, tuple(log.names), True, tuple(log.strays)) for log in listing.logs]

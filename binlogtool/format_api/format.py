@@ -807,6 +807,8 @@ class ValidationRules(msgspec.Struct, frozen=True):
         is_link_proven: (name of a file, name of the next file of the log, last bytes of the first) -> whether these
             bytes prove that nothing is between both; readers of a set then need no `validate_set` for this link.
             None = readers do not check links.
+        is_closed_end_proven: facts of a file with records -> whether they prove that its writer closed it. None = the
+            end mark or the findings of the format say so.
     """
 
     validator: Callable[[LogFileLayout, Callable[[Kernel], Kernel], Limits], Validator]
@@ -814,6 +816,7 @@ class ValidationRules(msgspec.Struct, frozen=True):
     explain_damage: Callable[[LogFileLayout, memoryview, int, Finding], Finding] | None = None
     validator_reports_sequences: bool = False
     is_link_proven: Callable[[str, str, bytes], bool] | None = None
+    is_closed_end_proven: Callable[[Any], bool] | None = None
 
 
 class OutputRules(msgspec.Struct, frozen=True):

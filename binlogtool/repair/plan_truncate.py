@@ -689,6 +689,9 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
     plans = drafts.collect_plans(*list_fixes.values())
     pairs = zip(_select_unlisted(report, list_fixes), drafts, strict=True)
     reasons = [text for own, draft in pairs for text in [*draft.reasons, *collect_refusals(own, draft.plan, policy)]]
+    if policy.fix_meta:
+        irregular = (f for one in report.sets for f in one.findings if f.facts.get("irregular"))
+        reasons += [f"{path}: {f.message}; its line is not removed from the list of files" for f in irregular]
     reasons = reasons or _list_remaining_damage(path, logs, report, plans, drafts.noteworthy, examiner, policy)
     notes = tuple(dict.fromkeys(note for one in drafts.noteworthy.values() for note in one.notes))
     notes += () if os.path.isdir(path) else describe_stale_file(path, logs[0].log, plans)

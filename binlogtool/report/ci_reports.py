@@ -43,7 +43,7 @@ CHECKS = {
     ),
     "order": ("gap-in-sequence", "sequence-regression", "duplicate-sequence", "time-regression"),
     "references": ("dangling-reference", "incomplete-transaction"),
-    "close": ("unclean-close", "changed-while-read", "log-outdated", "age-unknown"),
+    "close": ("unclean-close", "changed-while-read", "changed-since-run", "log-outdated", "age-unknown"),
     "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set", "member-not-named"),
 }  # fmt: skip
 """Name of a check -> its finding ids. Every finding id belongs to one check."""

@@ -42,6 +42,7 @@ from binlogtool.report.verify_and_plan_text import (
     describe_state,
     failure_to_json,
     guard_leading_dash,
+    needs_files,
     paint_plain,
     suggest_after_plan,
     suggest_after_replay,
@@ -128,7 +129,7 @@ def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
                 yield from _list_exchange_steps(file.path, other)
     for set_report in diagnosis.report.sets:
         for found in set_report.findings:
-            if found.facts.get("between"):
+            if found.id == "missing-member" and found.severity is Severity.ERROR and needs_files(found):
                 yield from _list_missing_steps(found)
 
 
@@ -143,6 +144,10 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
     """Yield the steps for a log file that is missing between others."""
     name = escape(str(found.facts.get("missing", "the missing file")))
     yield RepairStep(f"copy {name} from a backup, or from a replica that has it, into this directory", None)
+    if not found.facts.get("between"):
+        advice = "only if it was purged, or no copy exists: let --fix-meta remove its line from the list of files"
+        yield RepairStep(advice, None)
+        return
     yield RepairStep(
         f"only if no copy exists: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
         "point-in-time recovery; remove its line from the index, and set up replicas anew",
@@ -828,16 +833,16 @@ def render_state_differences(
     differences: Sequence[Mapping[str, Any]], left_name: str, right_name: str
 ) -> Iterator[str]:
     """Yield the lines of `--compare`."""
+    yield f"compare   A = {escape(left_name)}, B = {escape(right_name)}"
     if not differences:
-        yield f"compare   {escape(left_name)} and {escape(right_name)} end with the same state"
+        yield "          A and B end with the same state"
         return
-    count = format_quantity(len(differences), "object")
-    yield f"compare   {escape(left_name)} and {escape(right_name)} differ in {count}"
+    yield f"          A and B differ in {format_quantity(len(differences), 'object')}"
     for difference in differences[:MAX_OBJECTS]:
         empty_text = "unknown" if difference.get("unknown") else "nothing"
-        keys = " and ".join(empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))
-        digests = " and ".join("-" if d is None else str(d)[:16] for d in _get_sides(difference, "digest"))
-        yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
+        a, b = (empty_text if n is None else f"{n:,} live" for n in _get_sides(difference, "keys"))
+        digest_a, digest_b = ("-" if d is None else str(d)[:16] for d in _get_sides(difference, "digest"))
+        yield f"  {escape(str(difference['name']))}: A {a}, B {b}; digests A {digest_a}, B {digest_b}"
     if len(differences) > MAX_OBJECTS:
         yield f"  … {format_quantity(len(differences) - MAX_OBJECTS, 'more object')} (-O json has all)"
 
@@ -847,18 +852,32 @@ def suggest_after_comparison(
     sides: Sequence[tuple[Sequence[ReplayResult], Sequence[str]]],
     read_options: GivenReadOptions = NO_READ_OPTIONS,
 ) -> Iterator[str]:
-    """Yield the commands that show the changes to the first object that differs.
+    """Yield, for each side, the command that shows the changes to the first object that differs and that it has.
 
     Args:
         sides: The replays of each side, and the paths as the user named them.
     """
-    names = [str(one["name"]) for one in differences if not str(one["name"]).startswith("(")]
-    for replays, paths in sides if names else ():
-        files = [path for one in replays for path in one.read]
-        if not replays or any(path.endswith(READABLE_COMPRESSED_SUFFIXES) for path in files):
-            continue  # the command would not read the compressed files of a directory
-        command = "dump" if formats.load_format(replays[0].format).tables is None else "rows"
-        yield read_options.make_command(command, "--object", names[0], *paths)
+    differing = [str(one["name"]) for one in differences if not str(one["name"]).startswith("(")]
+    shared = [name for name in differing if all(_find_replay(replays, name) for replays, _ in sides)]
+    for replays, paths in sides:
+        name = next((one for one in (*shared, *differing) if _find_replay(replays, one)), None)
+        replay = None if name is None else _find_replay(replays, name)
+        if name is None or replay is None:
+            continue
+        if any(path.endswith(READABLE_COMPRESSED_SUFFIXES) for path in replay.read):
+            paths = replay.read  # the command would not read the compressed files of a directory
+        if len(paths) <= _MAX_NAMED_FILES:
+            command = "dump" if formats.load_format(replay.format).tables is None else "rows"
+            yield read_options.make_command(command, "--object", name, *paths)
+
+
+_MAX_NAMED_FILES = 20
+"""Number of compressed files that a suggested command names at most."""
+
+
+def _find_replay(replays: Sequence[ReplayResult], name: str) -> ReplayResult | None:
+    """Return the replay with an object of this name."""
+    return next((one for one in replays if any(tally.name == name for tally in one.objects)), None)
 
 
 def _get_sides(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:

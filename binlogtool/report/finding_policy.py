@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -157,21 +157,41 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
     for numbers in logs.values():
         newest = max(numbers, key=lambda number: (files[number].details.get("newest_time") or "", number))
         file = files[newest]
-        found = _check_newest_time(file.details.get("newest_time"), max_age, now)
+        modified = max(
+            (time for n in numbers if (time := _get_modification_time(files[n].path)) is not None), default=None
+        )
+        found = _check_newest_time(file.details.get("newest_time"), modified, max_age, now)
         if found is not None and not any("unread" in files[number].details for number in numbers):
             files[newest] = replace(file, findings=(*file.findings, found))
     return replace(report, files=tuple(files))
 
 
-def _check_newest_time(newest_time: str | None, max_age: float, now: datetime) -> Finding | None:
-    """Return the finding for a log that is too old, or whose age is not known; None if it is recent enough."""
-    if newest_time is None:
-        return make_finding("age-unknown", None, 0, "--max-age was not checked: no record has a time")
-    age = (now - datetime.fromisoformat(newest_time)).total_seconds()
-    if age <= max_age:
+def _get_modification_time(path: str) -> datetime | None:
+    """Return when a local file was modified; None if that is not known."""
+    try:
+        return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+    except (OSError, ValueError, OverflowError):
         return None
+
+
+def _check_newest_time(
+    newest_time: str | None, modified: datetime | None, max_age: float, now: datetime
+) -> Finding | None:
+    """Return the finding for a log that is too old, or whose age is not known; None if it is recent enough.
+
+    modified: the modification time of its newest file, which counts if no record has a time.
+    """
+    if newest_time is None and modified is None:
+        return make_finding("age-unknown", None, 0, "--max-age was not checked: no record has a time")
+    time = modified if newest_time is None else datetime.fromisoformat(newest_time)
+    assert time is not None
+    age = (now - time).total_seconds()
+    if age <= max_age:
+        text = "no record has a time: --max-age was compared with the file's modification time, which a copy may change"
+        return make_finding("age-unknown", None, 0, text) if newest_time is None else None
+    what = "no record has a time, and the file was modified at" if newest_time is None else "the newest record is from"
     text = (
-        f"the newest record is from {newest_time[:19]}Z, {format_duration(age)} ago; "
+        f"{what} {time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z, {format_duration(age)} ago; "
         f"--max-age allows {format_duration(max_age)}"
     )
     return make_finding("log-outdated", None, 0, text)

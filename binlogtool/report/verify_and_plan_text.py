@@ -16,7 +16,7 @@ from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
-from binlogtool.findings import EXPLANATIONS, Finding, Severity, finding_to_value
+from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
 from binlogtool.repair.plan import (
     CUTTABLE,
@@ -101,9 +101,9 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
         return None  # the message says to copy the file again
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
-        errors = [f for f in errors if not _is_about_names(f)]
-        errors.sort(key=lambda found: found.id == "changed-while-read")  # its offset is not that of damage
-        if errors and file.size:
+        errors = [f for f in errors if not _is_about_names(f) and f.id != "unclean-close"]
+        errors.sort(key=lambda found: found.id in _CHANGE_IDS)  # its offset is not that of damage
+        if errors and file.size and not _is_list_or_state(file):
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
         errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
@@ -120,6 +120,11 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
     return None
+
+
+def _is_list_or_state(file: FileReport) -> bool:
+    """Return True for a file without records, as a list of files: its bytes explain nothing."""
+    return strip_compressed_suffix(file.path).endswith((".index", ".state", ".meta"))
 
 
 def _make_hexdump_command(path: str, size: int, offset: int, read_options: GivenReadOptions) -> str:
@@ -153,8 +158,9 @@ def _suggest_for_set(
 
 
 def needs_files(finding: Finding) -> bool:
-    """Return True if only files can correct what was found: one between others is missing, or two are exchanged."""
-    return bool(finding.facts.get("between") or finding.facts.get("exchanged_with"))
+    """Return True if files must be copied or renamed: one is missing or is a link, or two are exchanged."""
+    is_missing = finding.id == "missing-member" and isinstance(finding.facts.get("missing"), str)
+    return is_missing or any(finding.facts.get(name) for name in ("between", "exchanged_with", "irregular"))
 
 
 def _is_about_names(finding: Finding) -> bool:
@@ -369,16 +375,20 @@ def describe_state(file: FileReport) -> str:
         return "ENCRYPTED"
     if "incomplete" in file.details:
         return "PARTIAL"
+    if any(f.id == "unclean-close" and f.severity is Severity.ERROR for f in file.findings):
+        return "NOT CLOSED"
     if worst is Severity.WARNING:
         return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
         return "OUTDATED"
-    return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
+    if any(f.id in _TORN_IDS for f in file.findings):
+        return "torn"
+    return "unchanged" if file.details.get("unchanged") else "ok"
 
 
-STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "OUTDATED", "torn", "ok")
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "NOT CLOSED", "WARNING", "OUTDATED", "torn", "unchanged", "ok")
 """States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
-STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
+STATE_STYLES = {"DAMAGED": "error", "unchanged": "good", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-2], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
 
 
@@ -432,17 +442,21 @@ def render_verify_text(
         max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
     ]
     width = max(map(len, shown), default=0)
+    state_width = max((len(describe_state(file)) for file in report.files), default=0)
     for name, file in zip(shown, report.files, strict=True):
         if only_findings and not file.findings and "incomplete" not in file.details:
             continue
-        yield _format_file_line(name.ljust(width), file, widths, paint)
+        yield _format_file_line(name.ljust(width), max(state_width, 7), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
     for failure in report.failures:
         yield f"{escape(failure.path)}   not read"
     for set_report in report.sets:
         if set_report.findings:
-            yield f"{escape(set_report.path)}  (set of {format_quantity(len(set_report.members), 'file')})"
+            members = (
+                f"set of {format_quantity(len(set_report.members), 'file')}" if set_report.members else "directory"
+            )
+            yield f"{escape(set_report.path)}  ({members})"
             yield from render_findings(set_report.findings, paint)
     if report.suppressed:
         counts_by_option = ", ".join(
@@ -453,7 +467,7 @@ def render_verify_text(
         yield format_byte_account(report.files)
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):
-            yield f"not checked: payloads (--depth {depth})"
+            yield f"not checked: payloads and how the files fit (--depth {depth})"
     if not only_findings:
         yield from render_skipped_files(report.skipped, list_names=list_names)
     if hint := suggest_after_verify(report, read_options):
@@ -466,7 +480,7 @@ def _select_findings(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
     def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if one.severity >= min_severity)
+        return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
 
     files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
     return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))
@@ -478,11 +492,11 @@ def _format_sizes(file: FileReport) -> tuple[str, str]:
     return format_size(file.size), f"{file.records:,} record{' ' if file.records == 1 else 's'}"
 
 
-def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
+def _format_file_line(name: str, state_width: int, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
     word = describe_state(file)
     cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
-    parts = [name, paint(word.ljust(7), STATE_STYLES[word]), *cells, span, escape(file.variant)]
+    parts = [name, paint(word.ljust(state_width), STATE_STYLES[word]), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
 
 
@@ -498,6 +512,7 @@ def _format_limit_line(file: FileReport) -> Iterator[str]:
 def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> Iterator[str]:
     """Yield one indented line per finding, at most `MAX_SHOWN_PER_ID` of a kind."""
     seen: dict[str, int] = {}
+    findings, following_count = _fold_after_cut(findings)
     for finding in findings:
         seen[finding.id] = seen.get(finding.id, 0) + 1
         if seen[finding.id] <= MAX_SHOWN_PER_ID:
@@ -506,6 +521,23 @@ def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> 
     for id_, number in seen.items():
         if number > MAX_SHOWN_PER_ID:
             yield f"  … {format_quantity(number - MAX_SHOWN_PER_ID, 'more finding')} {id_} (all of them: -O json)"
+    if following_count:
+        yield f"  … {format_quantity(following_count, 'more finding')} in the unpacked bytes (all of them: -O json)"
+
+
+def _fold_after_cut(findings: Sequence[Finding]) -> tuple[Sequence[Finding], int]:
+    """Return the findings to show of a file, and the number of those left out.
+
+    Of a compressed file that is damaged, the unpacked bytes are not those of the log: what is wrong in them follows.
+    """
+    cuts = [one for one in findings if one.id == "compression-error" and "packed_size" in one.facts]
+    if not cuts:
+        return findings, 0
+    about_set = [one for one in findings if one.id in (*_LIST_IDS, "gap-in-sequence", *_CHANGE_IDS)]
+    return [*cuts, *about_set], len(findings) - len(cuts) - len(about_set)
+
+
+_CHANGE_IDS = ("changed-while-read", "changed-since-run")
 
 
 def format_byte_account(files: Sequence[FileReport]) -> str:

@@ -198,7 +198,11 @@ def _render_summary(report: Report) -> Iterator[str]:
     size = format_size(sum(file.size for file in report.files))
     about = f"{format_quantity(len(report.files), 'file')} · {size} · {format_quantity(records, 'record')}"
     yield f'<article class="file" id="summary"><h2>Summary</h2><p>{about} · {", ".join(counts) or "no findings"}</p>\n'
-    listed = [(number, file) for number, file in _sort_by_severity(report.files) if describe_state(file) != "ok"]
+    listed = [
+        (number, file)
+        for number, file in _sort_by_severity(report.files)
+        if describe_state(file) not in ("ok", "unchanged")
+    ]
     if listed:
         yield '<ul class="found-list">'
         for number, file in listed[:MAX_FINDINGS]:

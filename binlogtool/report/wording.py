@@ -100,7 +100,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     simple = {
         name: v
         for name, v in values.items()
-        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80 and name != "between"
+        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80 and not _is_internal(name, v)
     }
     texts = (
         format_fact(name, v)
@@ -110,8 +110,21 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     return [text for text in texts if text not in message]
 
 
+_INTERNAL_FACTS = ("between", "irregular", "missing", "not_in_index", "packed_size")
+"""Facts for programs, whose message says the same."""
+
+
+def _is_internal(name: str, value: Any) -> bool:
+    """Return True for a fact that is for programs: a code of a diagnosis, a count or length of nothing."""
+    if name in ("diagnosis", "cause"):
+        return re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)+", str(value)) is not None
+    return name in _INTERNAL_FACTS or (value == 0 and name in ("zeros", "cause_length", "torn_bytes"))
+
+
 def _list_spellings(value: Any) -> list[str]:
     """Return the ways in which a message may spell a value."""
+    if isinstance(value, str) and re.fullmatch(r"([0-9a-f]{2})+", value):
+        return [value, " ".join(re.findall("..", value))]
     if isinstance(value, int) and not isinstance(value, bool):
         return [str(value), format_count(value), f"0x{value:x}", format_offset(value)]
     return [str(value)]
@@ -149,10 +162,20 @@ def render_skipped_files(skipped: Sequence[SkippedFiles], *, list_names: bool = 
     """
     files = [(one.path, file) for one in skipped for file in one.files]
     if files:
-        yield f"not logs: {_count_kinds([file for _, file in files])}"
+        yield f"not logs: {_count_kinds([file for _, file in files])}{_list_first_names(files, list_names)}"
     for path, file in files if list_names else ():
         kind = "" if file.kind == FILE else f"  ({file.kind})"
         yield f"  {escape(os.path.join(path, file.name))}{kind}"
+
+
+_MAX_LISTED_NAMES = 3
+
+
+def _list_first_names(files: Sequence[tuple[str, SkippedFile]], list_names: bool) -> str:
+    """Return the names of the first files that a line about skipped files is about; "" if all have lines."""
+    names = [escape(file.name) for _, file in files[:_MAX_LISTED_NAMES]]
+    more = f" and {len(files) - len(names):,} more (-v)" if len(files) > len(names) else ""
+    return "" if list_names else f": {', '.join(names)}{more}"
 
 
 def _count_kinds(files: Sequence[SkippedFile]) -> str:

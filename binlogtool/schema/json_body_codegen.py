@@ -29,7 +29,7 @@ from binlogtool.format_api.json_kernels import (
 from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
-from binlogtool.schema.backends import get_native_backend
+from binlogtool.schema.backends import compile_generated, get_native_backend
 from binlogtool.schema.body_program import (
     ArgumentNumber,
     ShownBytes,
@@ -55,7 +55,6 @@ from binlogtool.schema.program import (
     iter_operations,
     wrap_int64,
 )
-from binlogtool.schema.backends import compile_generated
 
 # --- Generated code that writes bodies as JSON ---
 

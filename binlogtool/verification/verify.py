@@ -30,6 +30,7 @@ from binlogtool.core.open_file import (
     total_size,
 )
 from binlogtool.core.progress import (
+    FILE,
     READABLE_COMPRESSED_SUFFIXES,
     SkippedFile,
     is_compressed_log,
@@ -42,6 +43,7 @@ from binlogtool.core.resolve_paths import (
     NoLogFoundError,
     ResolvedPath,
     UnpackedLog,
+    find_entry_kind,
     find_logs_among,
     resolve_path,
     unpack_members,
@@ -53,6 +55,7 @@ from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, V
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
+from binlogtool.verification.empty_directories import report_empty_directories
 from binlogtool.verification.verify_report import (
     FileReport,
     FileReports,
@@ -190,6 +193,8 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
         findings.add(verdict.findings)
         sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
     findings.add(_find_closing_problems(scan, file, options))
+    if options.expect_closed and verdict is not None:
+        findings.add(_report_unprovable_end(scan, file.format, verdict))
     report = FileReport(
         path=file.path,
         format=file.format.name,
@@ -323,6 +328,14 @@ def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions)
     return [*findings, changed] if changed else findings
 
 
+def _report_unprovable_end(scan: Scan, format_: Format, verdict: ValidationResult) -> Iterator[Finding]:
+    """Yield a note if the format has no mark by which a closed file differs from one that was cut between records."""
+    is_proven = format_.validation.is_closed_end_proven
+    if is_proven is not None and scan.records and not is_proven(verdict.facts):
+        text = "no closed end can be proved: a file of this format that is cut between two records looks the same"
+        yield make_finding("unclean-close", scan.end, 0, f"{text}; compare its size with the source", provable=False)
+
+
 def _explain_finding(file: LogFile, unexplained: Finding) -> Finding:
     explain = file.format.validation.explain_damage
     return (
@@ -339,8 +352,18 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
     """Raise the severity of findings about an open end, if the log is expected to be closed."""
     if not expect_closed:
         return findings
-    min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.ERROR}
-    return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
+    ids = ("torn-tail", "unclean-close")
+    return tuple(
+        one.with_severity(Severity.ERROR) if one.id in ids and one.facts.get("provable") is not False else one
+        for one in findings
+    )
+
+
+def _raise_severity_of_report(report: PackableReport) -> PackableReport:
+    """Raise the severity of findings about an open end, those about the set included; packed reports have none."""
+    if isinstance(report, bytes):
+        return report
+    return replace(report, findings=_raise_open_end_severity(report.findings, True))
 
 
 def verify_log(group: LogGroup, options: LogVerifyOptions) -> Report:
@@ -412,6 +435,8 @@ def _examine_members(
         set_report = SetReport(
             group.path or os.curdir, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
         )
+    if options.expect_closed:
+        reports = [_raise_severity_of_report(one) for one in reports]
     files = tuple(
         one if report is one.packed_report else replace(one, packed_report=report)
         for one, report in zip(members, reports, strict=True)
@@ -501,6 +526,7 @@ def _validate_set(
     if group.unnamed:  # a file that is not found may be one of these
         set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
+    set_findings = [_describe_irregular(group, one) for one in set_findings]
     for one in _attribute_gaps(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
@@ -513,6 +539,21 @@ def _validate_set(
         *_make_unnamed_note(group),
     )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _describe_irregular(group: LogGroup, found: SetFinding) -> SetFinding:
+    """Return the finding; if the name of a missing file is that of a link, a directory or a FIFO, it says so."""
+    if found.finding.id != "missing-member" or is_url(group.path) or found.file in group.names:
+        return found
+    kind = find_entry_kind(os.path.join(group.path, found.file))
+    if kind is None or kind == FILE:
+        return found
+    text = f"exists, but is not a regular file (it is a {kind}): copy it again"
+    name, message = os.path.basename(found.file), found.finding.message
+    message = message.replace(f"{name} does not exist", f"{name} {text}", 1)
+    message = message if text in message else f"{name} {text}; {message}"
+    facts = MappingProxyType({**found.finding.facts, "irregular": kind})
+    return replace(found, finding=replace(found.finding, message=message, facts=facts))
 
 
 def _attribute_gaps(set_findings: Sequence[SetFinding], members: Sequence[VerifiedMember]) -> Iterator[SetFinding]:
@@ -801,13 +842,14 @@ class LogAtPath(NamedTuple):
 
 
 def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
-    """Yield the logs at a path, including compressed files in a directory, and reports about files that are not read.
+    """Yield the logs at a path, including compressed files in a directory, and reports about files that are not read
+    and about directories without a log.
 
     Raises:
         UsageError.
     """
     try:
-        resolved = resolve_with_compressed(path, format)
+        resolved = resolve_with_compressed(path, format, skip_unlistable=True)
     except UsageError:
         raise
     except BinlogtoolError as error:
@@ -818,16 +860,24 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
     for file in single_files:
         yield from find_logs(os.path.join(path, file.name), format)
     yield report_skipped_files(path, [file for file in resolved.skipped if file not in single_files])
+    if not is_url(path) and os.path.isdir(path):
+        directories = {
+            os.path.dirname(file.name): next(formats.find_by_file_name(strip_compressed_suffix(file.name)), "")
+            for file in single_files
+        }
+        directories |= {os.path.relpath(one.path, path): _get_format_name(one) for one in resolved.groups if one.is_set}
+        if empty := tuple(report_empty_directories(path, directories)):
+            yield Report((), empty)
 
 
 def _is_readable_compressed(file: SkippedFile) -> bool:
     return is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
 
 
-def resolve_with_compressed(path: str, format: str) -> ResolvedPath:
+def resolve_with_compressed(path: str, format: str, skip_unlistable: bool = False) -> ResolvedPath:
     """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
-        resolved = resolve_path(path, format)
+        resolved = resolve_path(path, format, skip_unlistable)
     except NoLogFoundError as error:
         resolved = ResolvedPath([], [*error.skipped])
         if not any(map(_is_readable_compressed, resolved.skipped)):
@@ -923,7 +973,7 @@ def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyO
     """Verify one of the logs at a path to which a server may be writing."""
 
     def relist() -> LogGroup | None:
-        groups = resolve_with_compressed(path, format).groups
+        groups = resolve_with_compressed(path, format, skip_unlistable=True).groups
         return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
     return verify_until_stable(group, relist, options)

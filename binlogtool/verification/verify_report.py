@@ -9,11 +9,20 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from binlogtool.core.progress import DESTROYED_LOG, UNREAD_LOGS, SkippedFile, is_compressed_log
+from binlogtool import formats
+from binlogtool.core.open_file import is_url
+from binlogtool.core.progress import (
+    DESTROYED_LOG,
+    UNREAD_LOGS,
+    SkippedFile,
+    is_compressed_log,
+    strip_compressed_suffix,
+)
+from binlogtool.core.resolve_paths import split_numbers
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UnknownFormatError
-from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 
 # --- Sequences of very many structs ---
 
@@ -271,3 +280,76 @@ def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
 def report_failure(path: str, error: BinlogtoolError) -> Report:
     """Return a report about a path that could not be read."""
     return Report((), (), (PathFailure(path, str(error), error.exit_code),))
+
+
+# --- Files that an earlier run recorded ---
+
+
+def add_missing_files(report: Report, recorded: Iterable[str]) -> tuple[Report, list[str]]:
+    """Return the report with findings about recorded files that no longer exist, and the paths of those that a purge
+    does not explain. recorded: absolute paths, or URLs.
+    """
+    missing, lost_paths = _find_missing_files(recorded)
+    return replace(report, sets=_add_to_sets(report.sets, missing)), lost_paths
+
+
+def _find_missing_files(recorded: Iterable[str]) -> tuple[list[SetReport], list[str]]:
+    """Return reports about recorded files that no longer exist, and the paths of those that a purge does not explain.
+
+    A server purges the oldest files: those whose numbers are below all that exist. Every other one is lost.
+    """
+    names_by_directory: dict[str, list[str]] = {}
+    for path in sorted(path for path in recorded if not is_url(path)):
+        names_by_directory.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
+    reports, lost_paths = list[SetReport](), list[str]()
+    for directory, names in names_by_directory.items():
+        try:
+            present = {strip_compressed_suffix(name) for name in os.listdir(directory)}
+        except FileNotFoundError:
+            present = set()
+        except (OSError, ValueError):
+            continue
+        missing = [name for name in names if strip_compressed_suffix(name) not in present]
+        purged = [name for name in missing if _is_expected_to_vanish(strip_compressed_suffix(name), present)]
+        lost = [name for name in missing if name not in purged]
+        findings = [
+            *_describe_missing(
+                lost, Severity.ERROR, "copy them again; if they were removed on purpose, use a new FILE"
+            ),
+            *_describe_missing(purged, Severity.NOTE, "the server removes its oldest files"),
+        ]
+        if findings:
+            format_name = next((one for name in names for one in formats.find_by_file_name(name)), "")
+            reports.append(SetReport(directory, format_name, (), tuple(findings)))
+            lost_paths += [os.path.join(directory, name) for name in lost]
+    return reports, lost_paths
+
+
+def _is_expected_to_vanish(name: str, present: Iterable[str]) -> bool:
+    """Return True for a file that a server removes: the oldest of a kind, a temporary or state file, a vinyl run."""
+    kind, numbers = split_numbers(name)
+    if name.endswith((".state", ".inprogress", ".run")) or kind == "#.index":
+        return True
+    present_numbers = [other for other_kind, other in map(split_numbers, present) if other_kind == kind]
+    return bool(present_numbers) and numbers < min(present_numbers)
+
+
+_MAX_LISTED_NAMES = 3
+
+
+def _describe_missing(names: Sequence[str], severity: Severity, advice: str) -> Iterator[Finding]:
+    if names:
+        listed = ", ".join(names[:_MAX_LISTED_NAMES])
+        more = f" and {len(names) - _MAX_LISTED_NAMES:,} more" if len(names) > _MAX_LISTED_NAMES else ""
+        text = f"recorded by an earlier run (--state), now missing: {listed}{more}; {advice}"
+        yield make_finding("missing-member", None, 0, text, severity=severity, files=tuple(names))
+
+
+def _add_to_sets(sets: Sequence[SetReport], added: Sequence[SetReport]) -> tuple[SetReport, ...]:
+    """Return the reports about sets with more findings; those about other directories are reports of their own."""
+    by_directory = {os.path.abspath(one.path): one for one in added}
+    merged = []
+    for one in sets:
+        more = by_directory.pop(os.path.abspath(one.path), None)
+        merged.append(one if more is None else replace(one, findings=(*one.findings, *more.findings)))
+    return (*merged, *by_directory.values())

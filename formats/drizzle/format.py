@@ -192,6 +192,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=create_validator,
         explain_damage=LazyRef("drizzle.explain_damage:explain_damage"),
+        is_closed_end_proven=lambda _facts: False,
     ),
     output=OutputRules(
         types=TYPE_NAMES,

@@ -44,6 +44,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=make_eblob_validator,
         explain_damage=LazyRef("eblob.explain_damage:explain_damage"),
+        is_closed_end_proven=lambda _facts: False,
     ),
     output=OutputRules(
         types=KIND_NAMES,

@@ -166,6 +166,7 @@ FORMAT = Format(
         validator=create_validator,
         validate_set=validate_set,
         explain_damage=LazyRef("manticore.explain_damage:explain_damage"),
+        is_closed_end_proven=lambda facts: facts.closed,
     ),
     output=OutputRules(
         types=TYPE_NAMES,

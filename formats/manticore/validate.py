@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -810,6 +811,7 @@ def _validate_directory(directory: str, members: list[SetMember]) -> Iterator[Se
     meta_name = posixpath.join(directory, META_NAME)
     if meta is None:
         yield from _report_missing_meta(meta_name, logs)
+        yield from _report_gaps_in_numbers(directory, logs, {posixpath.basename(one.name) for one in members})
         return
     listed = [logs[name] for name in dict.fromkeys(map(meta.log_name, meta.numbers)) if name in logs]
     yield from _report_missing_files(directory, meta, logs)
@@ -834,6 +836,30 @@ def _report_missing_meta(name: str, logs: dict[str, ManticoreLog]) -> Iterator[S
     yield SetFinding(name, missing)
 
 
+def _report_gaps_in_numbers(directory: str, logs: dict[str, ManticoreLog], present: set[str]) -> Iterator[SetFinding]:
+    """Report the files that are missing between others, if no meta file says which files the log has.
+
+    present: the names of all files, including those that were not read.
+    """
+    ordered = sorted(logs.values(), key=lambda log: log.context.number or 0)
+    gaps = ((before, after, n) for before, after in pairwise(ordered) for n in range(*_find_gap(before, after)))
+    for before, after, number in islice(gaps, MAX_MISSING):
+        stem, _, digits = before.base_name.rpartition(".")
+        name = f"{stem}.{number:0{len(digits)}d}"
+        if name not in present:
+            text_ = (
+                f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are lost, "
+            )
+            text_ += f"unless {META_NAME} does not list it: name the directory"
+            found = make_finding("missing-member", None, 0, text_, diagnosis="gap in file numbers", between=True)
+            yield SetFinding(posixpath.join(directory, name), found)
+
+
+def _find_gap(before: ManticoreLog, after: ManticoreLog) -> tuple[int, int]:
+    """Return the numbers between two files, as arguments of `range`."""
+    return (before.context.number or 0) + 1, after.context.number or 0
+
+
 def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
     torn = (
         (0,) if meta.count is not None and not meta.whole and not meta.cut else ()
@@ -852,8 +878,12 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
     missing = [name for number, name in absent if number not in present_numbers]
     for name in missing[:MAX_MISSING]:
         rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
-        text_ = f"listed in binlog.meta, but missing: the server refuses to start{rest_text}"
-        found = make_finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
+        text_ = f"{name} is listed in binlog.meta, but missing: the server refuses to start{rest_text}"
+        is_newest = all(name > log.base_name for log in logs.values())  # a crash may have prevented its creation
+        facts: dict[str, Any] = {} if is_newest else {"missing": name}
+        found = make_finding(
+            "missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse", **facts
+        )
         yield SetFinding(posixpath.join(directory, name), found)
 
 

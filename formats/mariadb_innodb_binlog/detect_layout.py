@@ -292,6 +292,4 @@ def _report_lost_header(context: IbbFileContext) -> Finding:
 def _make_finding(
     finding_id: str, offset: int, length: int, text: str, diagnosis: str, severity: Severity | None = None, **facts: Any
 ) -> Finding:
-    return make_finding(
-        finding_id, offset, length, f"{diagnosis}: {text}", severity=severity, diagnosis=diagnosis, **facts
-    )
+    return make_finding(finding_id, offset, length, text, severity=severity, diagnosis=diagnosis, **facts)

@@ -515,7 +515,7 @@ class CommitGroupReader:
         try:
             commit = parse_commit(data)
         except MalformedError as error:
-            text = f"commit-malformed: {error.args[0]}"
+            text = f"{error.args[0]}"
             return make_finding(error.finding_id, offset, size, text, record=record, diagnosis="commit-malformed")
         position = IbbPosition(self._context.number or 0, offset)
         head = read_first_event(data, commit.payload_at)
@@ -803,9 +803,7 @@ class EventAssembler:
             places = RecordPositions(*([one] * count for one in (group.position.offset, group.size, group.record, 0)))
             yield make_event_batch(memoryview(group.data), columns, places)
         if end < len(group.data):
-            text = (
-                f"event-misaligned: {len(group.data) - end:,} bytes after event {count} of the group are not an event"
-            )
+            text = f"{len(group.data) - end:,} bytes after event {count} of the group are not an event"
             problem = make_finding(
                 "payload-undecodable", group.position.offset, group.size, text, record=group.record,
                 diagnosis="event-misaligned", inner_offset=end,

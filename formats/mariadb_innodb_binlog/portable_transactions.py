@@ -108,7 +108,7 @@ def _make_portable_group(group: EventGroup) -> PortableEventGroup | Finding:
 
 
 def _report_misaligned(group: EventGroup, reason: str) -> Finding:
-    problem = make_finding("payload-undecodable", group.position.offset, group.size, f"event-misaligned: {reason}")
+    problem = make_finding("payload-undecodable", group.position.offset, group.size, f"{reason}")
     gtid = None if group.gtid is None else str(group.gtid)
     return replace(problem, record=group.record, facts={"diagnosis": "event-misaligned", "gtid": gtid})
 

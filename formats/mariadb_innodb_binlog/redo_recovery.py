@@ -599,7 +599,7 @@ class _RecoveryCheck:
         counts = {str(relation): count for relation, count in self.relations.items()}
         if lost or self.relations[_Relation.AHEAD]:
             text = (
-                f"redo-cut: at the next start the server truncates the log here (durable LSN {self.summary.end_lsn}); "
+                f"at the next start the server truncates the log here (durable LSN {self.summary.end_lsn}); "
                 f"{_describe_groups(lost)} after it never became durable"
             )
             all_facts = {**facts, "groups_lost": len(lost), "gtids_lost": lost[:_MAX_LISTED_GTIDS], "pages": counts}
@@ -615,7 +615,7 @@ class _RecoveryCheck:
         if gained or self.relations[_Relation.BEHIND] or self.relations[_Relation.TORN]:
             written = self.relations[_Relation.BEHIND] + self.relations[_Relation.TORN]
             end_text = "here" if new_end <= size else f"{new_end:#x}, beyond the end of this file"
-            text = f"redo-apply: at the next start the server writes {written:,} pages up to {end_text}"
+            text = f"at the next start the server writes {written:,} pages up to {end_text}"
             text += f"; this adds {_describe_groups(gained)}"
             all_facts = {
                 **facts,
@@ -629,7 +629,7 @@ class _RecoveryCheck:
 
     def _report_conflict(self, number: int, page_no: int) -> SetFinding:
         text = (
-            f"redo-conflict: page {page_no} has other bytes than the redo log proves; it is damaged, or this "
+            f"page {page_no} has other bytes than the redo log proves; it is damaged, or this "
             f"is the redo log of "
             "another server; do not truncate"
         )
@@ -645,7 +645,7 @@ class _RecoveryCheck:
         if data_files and (ends_inside or not self.summary.is_clean_shutdown):
             reason = "the log ends inside a record" if ends_inside else "the server was not shut down cleanly"
             text = (
-                f"redo-gap: {reason}, and the redo log has no binlog record after its checkpoint; recovery leaves the "
+                f"{reason}, and the redo log has no binlog record after its checkpoint; recovery leaves the "
                 "files unchanged, and nothing proves that the end of the log is durable"
             )
             facts = {"durable_lsn": self.summary.end_lsn}
@@ -667,9 +667,9 @@ class _RecoveryCheck:
             if log_file.is_empty or header is None:
                 continue
             if header.start_lsn > durable:
-                text = f"file-from-lost-redo: start_lsn {header.start_lsn} is after the durable LSN {durable}"
+                text = f"start_lsn {header.start_lsn} is after the durable LSN {durable}"
             elif log_file.number in numbers:
-                text = "removed-by-recovery: the durable log ends in a file before this one"
+                text = "the durable log ends in a file before this one"
             else:
                 continue
             diagnosis = text.partition(":")[0]

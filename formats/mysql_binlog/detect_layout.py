@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import pairwise
+from typing import Any
 
 from construct import Const, Construct, Struct
 from msgspec.structs import replace
@@ -316,9 +317,11 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
     findings: list[Finding] = []
     magic = head.data[start - FIRST_EVENT_AT : start]
     if magic != MAGIC:
-        message = f"the file starts with {magic.hex(' ') or 'nothing'}, expected {MAGIC.hex(' ')}"
+        message = f"the file starts with {magic.hex(' ')}, expected {MAGIC.hex(' ')}"
+        message = message if head.data else "the file is empty"
         at, actual = start - FIRST_EVENT_AT, magic.hex()
-        findings.append(make_finding("bad-magic", at, len(magic), message, expected=MAGIC.hex(), actual=actual))
+        facts: dict[str, Any] = {"expected": MAGIC.hex(), "actual": actual} if head.data else {}
+        findings.append(make_finding("bad-magic", at, len(magic), message, **facts))
     description = read_description(head.data, start)
     if description is None and not findings:
         _reject_old_version(head, start)

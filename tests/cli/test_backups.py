@@ -188,7 +188,7 @@ def test_an_unfinished_copy_is_counted_as_one(tmp_path: Path) -> None:
     (logs / "mariadb-bin.000003.gz.part").write_bytes(b"\x1f\x8b")
     (logs / "notes.txt.gz").write_bytes(gzip.compress(b"notes"))
     assert (
-        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again)\n" in invoke("verify", str(logs)).text
+        "not logs: 1 compressed file, 1 unfinished copy of a log (copy it again): " in invoke("verify", str(logs)).text
     )
 
 
@@ -356,7 +356,7 @@ def test_the_next_command_after_a_changed_file_shows_the_damage(tmp_path: Path) 
         file.seek(0x50F + 20)  # in the GTID event at 0x50f
         file.write(b"\xee")
     done = invoke(*words)
-    assert "changed-while-read" in done.text
+    assert "changed-since-run" in done.text
     assert f"next: binlogtool hexdump-annotate --at 0x50f {logs}/mariadb-bin.000001" in done.text
 
 
@@ -375,7 +375,7 @@ def test_annotations_of_a_set_begin_with_the_text(tmp_path: Path) -> None:
     logs = copy(TARANTOOL, tmp_path / "logs")
     (logs / "00000000000000000227.xlog").unlink()
     done = invoke("verify", "--report", "github", str(logs))
-    assert "title=missing-member::00000000000000000334.xlog names" in done.text
+    assert "title=missing-member::00000000000000000227.xlog does not exist" in done.text
 
 
 def test_snapshots_and_logs_in_two_directories_are_not_replayed_without_a_word(tmp_path: Path) -> None:
@@ -396,3 +396,238 @@ def test_an_intact_ibb_log_is_intact_compressed(tmp_path: Path) -> None:
     for key in ("status", "summary"):
         assert done[key] == plain[key]
     assert [one["findings"] for one in done["files"]] == [one["findings"] for one in plain["files"]]
+
+
+# --- Servers of which nothing was copied, or whose directory cannot be listed ---
+
+
+def two_servers(parent: Path) -> Path:
+    copy(MARIADB, parent / "x")
+    (parent / "y").mkdir()
+    return parent
+
+
+@pytest.mark.parametrize("companion", [None, "rot-bin.state"])
+def test_an_empty_directory_beside_those_of_servers_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, companion: str | None
+) -> None:
+    two_servers(tmp_path)
+    if companion is not None:
+        (tmp_path / "y" / companion).write_bytes(b"\1" * 16)
+    report = tmp_path / "report.xml"
+    done = invoke(*NIGHTLY, "-q", f"--report=junit={report}", str(tmp_path))
+    assert done.code == 1 and f"{tmp_path}/y  (directory)" in done.text and "missing-member" in done.text
+    assert f"{tmp_path}/y" in report.read_text()
+    assert invoke("verify", str(tmp_path)).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert invoke(*NIGHTLY, ".").code == 1
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".snapshots", "#innodb_temp", "vinyl"])
+def test_directories_that_are_empty_on_sound_servers_are_no_alarm(tmp_path: Path, name: str) -> None:
+    copy(MARIADB, tmp_path / "x")
+    (tmp_path / name).mkdir()
+    (tmp_path / "x" / "empty").mkdir()
+    assert invoke(*NIGHTLY, str(tmp_path)).code == 0
+
+
+def test_a_directory_that_cannot_be_listed_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, list_directory = str(two_servers(tmp_path) / "y"), os.scandir
+
+    def scandir(path: str) -> object:
+        if os.fspath(path) == closed:
+            raise PermissionError(13, "Permission denied", path)
+        return list_directory(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    done = invoke(*NIGHTLY, str(tmp_path))
+    assert done.code == 4 and "mariadb-bin.000002" in done.text
+    assert f"{closed}: not checked: the directory cannot be listed" in done.err
+    assert invoke("dump", str(tmp_path)).code == 4
+
+
+# --- Files that an earlier run recorded ---
+
+
+@pytest.mark.parametrize(
+    ("numbers", "severity"),
+    [(["436"], "error"), (["334"], "error"), (["000"], "note"), (["000", "436"], "error")],
+)
+def test_a_recorded_file_that_is_missing_is_reported_until_it_returns(
+    tmp_path: Path, numbers: list[str], severity: str
+) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    words = ("verify", "--state", str(tmp_path / "state"), str(logs))
+    invoke(*words)
+    names = [f"{number:0>20}.xlog" for number in numbers]
+    for name in names:
+        (logs / name).rename(tmp_path / name)
+    for _ in range(2):
+        line = next(line for line in invoke(*words).text.splitlines() if "recorded by an earlier run" in line)
+        assert line.split()[0] == severity and f"now missing: {names[-1]};" in line
+    for name in names:
+        (tmp_path / name).rename(logs / name)
+    assert "recorded by an earlier run" not in invoke(*words).text
+
+
+def test_a_recorded_server_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    for name in ("db1", "db2"):
+        copy(MARIADB, tmp_path / "backup" / name)
+    words = ("verify", "-q", "--state", str(tmp_path / "state"))
+    assert invoke(*words, *(str(one) for one in sorted((tmp_path / "backup").iterdir()))).code == 0
+    shutil.rmtree(tmp_path / "backup" / "db2")
+    done = invoke(*words, str(tmp_path / "backup" / "db1"))
+    assert done.code == 1 and f"{tmp_path}/backup/db2  (directory)" in done.text
+    assert "mariadb-bin.000001, mariadb-bin.000002" in done.text
+    assert invoke(*words, str(tmp_path / "backup" / "db1")).code == 1
+
+
+def test_a_missing_server_below_the_named_directory_is_an_error(tmp_path: Path) -> None:
+    for name in ("db1", "db2"):
+        copy(MARIADB, tmp_path / "backup" / name)
+    words = ("verify", "-q", "--state", str(tmp_path / "state"), str(tmp_path / "backup"))
+    assert invoke(*words).code == 0
+    shutil.rmtree(tmp_path / "backup" / "db2")
+    assert (invoke(*words).code, invoke(*words).code) == (1, 1)
+
+
+def test_unchanged_files_are_shown_as_such_and_other_options_start_again(tmp_path: Path) -> None:
+    words = ("verify", "--state", str(tmp_path / "state"), str(copy(MARIADB, tmp_path / "logs")))
+    assert " ok " in invoke(*words).text
+    again = invoke(*words).text
+    assert " unchanged " in again and " ok " not in again
+    other = invoke(*words, "--expect-closed")
+    assert " ok " in other.text and "recorded with other options" in other.err
+
+
+def test_a_state_file_is_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state")
+    done = invoke("verify", "--state", str(tmp_path / "state"), str(MARIADB))
+    assert done.code == 2 and f"--state {tmp_path}/state: not a regular file" in done.err
+
+
+# --- Names of missing files ---
+
+
+def test_a_gap_between_named_files_is_found_beside_their_meta_file(tmp_path: Path) -> None:
+    logs = copy(SPHINX, tmp_path / "logs")
+    (logs / "binlog.002").unlink()
+    named = invoke(*NIGHTLY, str(logs / "binlog.001"), str(logs / "binlog.003"))
+    assert named.code == 1 and "binlog.002 does not exist, between binlog.001 and binlog.003" in named.text
+    assert "binlog.002 is listed in binlog.meta, but missing" in invoke(*NIGHTLY, str(logs)).text
+    (logs / "binlog.meta").unlink()
+    assert "binlog.002 does not exist" in invoke(*NIGHTLY, str(logs)).text
+
+
+def test_a_missing_file_of_tarantool_is_named_with_the_lost_rows(tmp_path: Path) -> None:
+    logs = copy(TARANTOOL, tmp_path / "logs")
+    (logs / "00000000000000000227.xlog").unlink()
+    text = invoke(*NIGHTLY, str(logs)).text
+    assert "00000000000000000227.xlog does not exist: LSN " in text
+    assert "206..301 of replica 1 lost; 00000000000000000334.xlog follows it" in text
+
+
+def test_a_missing_ibb_file_is_named(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mariadb-innodb-binlog" / "page4k", tmp_path / "logs")
+    (logs / "binlog-000001.ibb.gz").unlink()
+    assert "binlog-000001.ibb does not exist: records" in invoke(*NIGHTLY, str(logs)).text
+
+
+# --- Closed ends ---
+
+
+def test_a_torn_end_that_only_the_set_shows_is_an_error_in_a_closed_log() -> None:
+    done = invoke("verify", "--expect-closed", "-q", str(CORPUS / "guides" / "ibb-torn"))
+    assert done.code == 1 and "error    0x00004000  torn-tail" in done.text
+    assert invoke("verify", "-q", str(CORPUS / "guides" / "ibb-torn")).code == 0
+
+
+@pytest.mark.parametrize("name", ["manticore/v7-mixed", "manticore/sphinx-mixed", "drizzle/basic-checksum.log"])
+def test_an_end_that_cannot_be_proved_is_a_note_in_a_closed_log(name: str) -> None:
+    done = invoke("verify", "--expect-closed", str(CORPUS / name))
+    assert done.code == 0 and "no closed end can be proved" in done.text
+    assert "no closed end can be proved" not in invoke("verify", str(CORPUS / name)).text
+
+
+def test_a_closed_manticore_log_has_no_such_note() -> None:
+    done = invoke("verify", "--expect-closed", str(CORPUS / "manticore" / "v16-cache"))
+    assert "no closed end can be proved" not in done.text
+
+
+# --- What to do about a file that the list names ---
+
+
+@pytest.mark.parametrize("name", ["mariadb-bin.000001", "mariadb-bin.000002"])
+@pytest.mark.parametrize("kind", ["missing", "symbolic link", "FIFO", "directory"])
+def test_a_listed_file_is_copied_again_before_its_line_is_removed(tmp_path: Path, kind: str, name: str) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / name).unlink()
+    make = {"symbolic link": lambda path: path.symlink_to("/nonexistent"), "FIFO": os.mkfifo, "directory": Path.mkdir}
+    make.get(kind, lambda _: None)(logs / name)
+    text = invoke("verify", str(logs)).text
+    assert f"next: binlogtool diagnose {logs}\n" in text
+    assert (f"{name} does not exist" if kind == "missing" else f"not a regular file (it is a {kind})") in text
+    steps = invoke("diagnose", str(logs)).text
+    assert f"copy {name} from a backup" in steps and "truncate-to-durable --apply --fix-meta" not in steps
+    if kind != "missing":
+        refused = invoke("truncate-to-durable", "--fix-meta", str(logs))
+        assert refused.code == 1 and f"not a regular file (it is a {kind})" in refused.text + refused.err
+
+
+# --- Comparisons ---
+
+
+def test_logs_of_different_formats_are_not_compared() -> None:
+    done = invoke("replay-dry-run", "--compare", str(MARIADB), str(TARANTOOL))
+    assert done.code == 2
+    assert f"different formats: A = {TARANTOOL} has tarantool, B = {MARIADB} mysql-binlog" in done.err
+
+
+def test_a_comparison_suggests_an_object_that_each_side_has(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mysql_binlog" / "sets" / "mariadb", tmp_path / "logs")
+    packed = copy(logs, tmp_path / "packed")
+    (packed / "rot-bin.000005").unlink()
+    compress(*packed.glob("rot-bin.00000?"))
+    text = invoke("replay-dry-run", "-q", "--compare", str(logs), str(packed)).text
+    assert f"compare   A = {packed}, B = {logs}\n          A and B differ in 1 object" in text
+    (first, second) = (line.split()[2:] for line in text.splitlines() if line.startswith("next "))
+    assert f"{packed}/rot-bin.000003.gz" in first and second[-1] == str(logs)
+    for words in (first, second):
+        assert invoke(*words).code in (0, 1) and invoke(*words).out
+
+
+def test_a_state_file_names_the_last_log_that_is_missing(tmp_path: Path) -> None:
+    logs = copy(CORPUS / "mysql_binlog" / "sets" / "mariadb", tmp_path / "logs")
+    (logs / "rot-bin.index").unlink()
+    (logs / "rot-bin.000008").unlink()
+    done = invoke("verify", str(logs))
+    assert done.code == 1 and "DAMAGED" not in done.text
+    assert "rot-bin.000008 does not exist, or rot-bin.state is of another time" in done.text
+    assert "transactions lost: 1-2-48 to 1-2-53" in done.text and f"next: binlogtool diagnose {logs}" in done.text
+
+
+def test_what_follows_a_cut_stream_is_folded(packed: Path) -> None:
+    file = packed / "mariadb-bin.000001.gz"
+    data = bytearray(file.read_bytes())
+    data[600] ^= 1
+    file.write_bytes(data)
+    lines = [line for line in invoke("verify", "-q", str(packed)).text.splitlines() if line.startswith("  ")]
+    assert "compression-error" in lines[0] and len(lines) <= 3
+
+
+def test_a_file_that_was_not_closed_has_one_state_in_all_outputs(tmp_path: Path) -> None:
+    log = tmp_path / "00000000000000000111.xlog"
+    log.write_bytes((CORPUS / "tarantool" / "chain" / "00000000000000000111.xlog").read_bytes()[:-4])
+    report = tmp_path / "report.md"
+    done = invoke("verify", "--expect-closed", f"--report=markdown={report}", str(log))
+    assert done.code == 1 and "NOT CLOSED" in done.text and "| NOT CLOSED |" in report.read_text()
+    assert "unclean-close" in done.text and " ok " not in done.text
+
+
+def test_an_empty_member_is_said_to_be_empty(tmp_path: Path) -> None:
+    logs = copy(MARIADB, tmp_path / "logs")
+    (logs / "mariadb-bin.000001").write_bytes(b"")
+    (line,) = (line for line in invoke("verify", str(logs)).text.splitlines() if "bad-magic" in line)
+    assert line.endswith("the file is empty")

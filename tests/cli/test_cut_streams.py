@@ -60,6 +60,27 @@ def test_the_records_before_the_cut_are_verified_and_the_cut_is_a_finding(tmp_pa
     assert "copy the file again" in found["message"]
 
 
+@pytest.mark.parametrize("garbage", [b"x", b"garbage" * 30, b"\0\1" * 900])
+@pytest.mark.parametrize("method", [*METHODS, "lz4"])
+def test_bytes_after_the_end_are_a_finding(tmp_path: Path, method: str, garbage: bytes) -> None:
+    if method == "lz4":
+        suffix, pack = ".lz4", pytest.importorskip("lz4.frame").compress
+    else:
+        suffix, pack = METHODS[method]
+    path = tmp_path / f"transaction.log{suffix}"
+    path.write_bytes(pack(plain_log()[:50]) + pack(plain_log()[50:]))
+    assert invoke("verify", str(path)).code == 0
+    path.write_bytes(pack(plain_log()) + garbage)
+    done = invoke("verify", str(path))
+    assert done.code == 1 and "compression-error" in done.text
+
+
+def test_padding_after_an_xz_stream_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "transaction.log.xz"
+    path.write_bytes(lzma.compress(plain_log()[:50]) + bytes(8) + lzma.compress(plain_log()[50:]) + bytes(4))
+    assert invoke("verify", str(path)).code == 0
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("method", METHODS)

@@ -66,6 +66,7 @@ TABLE = {
     "meta-mismatch": "error",
     "path-outside-set": "error",
     "changed-while-read": "error",
+    "changed-since-run": "error",
     "input-unreadable": "error",
     "member-not-named": "note",
     "rows-not-logged": "error",

@@ -65,6 +65,9 @@ def test_the_action_takes_patterns_spaces_and_options_with_values(place: Path) -
         ("backup/with space/*\n", "", 0),
         ("backup/nothing-*\n", "", 4),
         ("backup/tarantool-torn\n", "  --fail-on never\n--expect-closed", 0),
+        ("# a comment\nbackup/tarantool-torn\n", "--fail-on never --expect-closed  # one line", 0),
+        ("backup/mariadb\n", "--ignore 'no such id'", 2),
+        ("backup/mariadb\n", "--ignore 'open quote", 1),
     ):
         done = shell(verify["run"], place, **inputs_of(verify, paths=paths, options=options))
         assert done.returncode == status, (paths, done.stdout + done.stderr)
@@ -137,14 +140,16 @@ def test_the_hook_takes_logs_and_nothing_else() -> None:
     taken = {p.name for p in GUIDES.rglob("*") if p.is_file() and pattern.search(str(p.relative_to(ROOT)))}
     assert taken == {
         "00000000000000000003.snap", "00000000000000000003.xlog", "binlog.001", "binlog.meta", "mariadb-bin.000001",
-        "mariadb-bin.000002", "binlog-000000.ibb.gz", "binlog-000001.ibb.gz",
+        "mariadb-bin.000002", "binlog-000000.ibb.gz", "binlog-000001.ibb.gz", "mariadb-bin.index", "mariadb-bin.state",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["binlog.000001", "bin.000042", "mysql-bin.1000000", "relay-bin.000001", "binlog.001",
                                   "data/binlog.000001", "transaction.log", "a/b/mariadb-bin.000001",
                                   "binlog.meta", "00000000000000000007.run", "00000000000000000042.xlog.gz",
-                                  "mysql-bin.000001.gz", "mysql_binlog.000001", "master.000001"])  # fmt: skip
+                                  "mysql-bin.000001.gz", "mysql_binlog.000001", "master.000001",
+                                  "mysql-bin-changelog.000123", "MYSQL-BIN.000001", "binlog.000001.lz4",
+                                  "data/mysql-bin.index", "binlog.index", "rot-bin.state"])  # fmt: skip
 def test_the_hook_takes_logs_at_the_root_and_below(name: str) -> None:
     assert re.search(hook()["files"], name)
 

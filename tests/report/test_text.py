@@ -36,7 +36,7 @@ def test_an_account_that_does_not_add_up_is_not_called_complete() -> None:
 @pytest.mark.parametrize("depth", ["frame", "checksum"])
 def test_a_report_says_that_payloads_were_not_read(depth: str) -> None:
     shallow = Report((file_report(details={"depth": depth}),), ())
-    assert list(render_verify_text(shallow))[-1] == f"not checked: payloads (--depth {depth})"
+    assert list(render_verify_text(shallow))[-1] == f"not checked: payloads and how the files fit (--depth {depth})"
     assert not any(
         "not checked" in line for line in render_verify_text(Report((file_report(details={"depth": "set"}),), ()))
     )

@@ -529,7 +529,7 @@ class RecordAssembler:
         if step is ChunkStep.ORPHAN:
             offset -= CHUNK_HEAD_SIZE
             text = (
-                f"continuation-without-start: a chunk continues a {IbbRecordType(type_byte).name} record that was "
+                f"a chunk continues a {IbbRecordType(type_byte).name} record that was "
                 "not begun; pages are in a wrong order, or one is an old copy"
             )
             if self._reported_pages.get(step) != page:  # report a fault once per page

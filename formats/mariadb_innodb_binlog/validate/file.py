@@ -91,7 +91,7 @@ def report_record(
         finding_id,
         record.position.offset,
         record.size,
-        f"{diagnosis}: {text}",
+        text,
         record=record.record,
         severity=severity,
         diagnosis=diagnosis,
@@ -208,7 +208,7 @@ def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding
         pages_text = (
             f"of {declared_pages:,} pages there are {pages:,}" if declared_pages is not None else f"{pages:,} pages"
         )
-        text = f"truncated-file: {pages_text}{f' and {rest:,} bytes' if rest else ''}, and the last one is not closed"
+        text = f"{pages_text}{f' and {rest:,} bytes' if rest else ''}, and the last one is not closed"
         is_unused = seen.data_end is not None or (
             seen.ends_with_zeros and not rest and all("zero" in one.id or "preall" in one.id for one in tail.findings)
         )
@@ -226,7 +226,7 @@ def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding
     elif declared_pages is not None and pages > declared_pages:
         extra = pages - declared_pages
         if extra == 1 and seen.ends_with_zeros and seen.end <= declared_pages * size:
-            text = "flush-exact-end: one page of zeros after the last one, which FLUSH BINARY LOGS adds to a full file"
+            text = "one page of zeros after the last one, which FLUSH BINARY LOGS adds to a full file"
             yield make_finding("zero-tail", declared_pages * size, size, text, diagnosis="flush-exact-end")
             return
         text = f"the header says {declared_pages:,} pages, the file has {pages:,}"
@@ -251,7 +251,7 @@ def _check_states(validator: IbbFileValidator, tail: FileTail) -> Iterator[Findi
     ]
     for page in missing_pages[:100]:
         severity = Severity.ERROR if page == 1 else Severity.WARNING
-        text = f"state-missing: no GTID_STATE record at the start of page {page}"
+        text = f"no GTID_STATE record at the start of page {page}"
         yield make_finding("meta-mismatch", page * size, 0, text, severity=severity, diagnosis="state-missing")
 
 

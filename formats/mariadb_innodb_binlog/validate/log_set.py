@@ -336,7 +336,7 @@ def _check_file_names(members: Sequence[SetMember]) -> Iterator[SetFinding]:
         number = file_number(member.name)
         if number is None or member.name.rsplit("/", 1)[-1] != file_name(number):
             expected = "" if number is None else f"; file {number} is expected as {file_name(number)}"
-            text = f"bad-file-name: servers do not open a file with this name{expected}"
+            text = f"servers do not open a file with this name{expected}"
             yield _make_finding(member.name, "extra-member", (0, 0), text, "bad-file-name")
 
 
@@ -348,12 +348,14 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             reported += 1
             if reported > _MAX_LISTED_FILES:
                 return
-            text = f"missing-file: file {number} is missing; records that begin or end in it are lost"
+            text = f"{file_name(number)} does not exist: records that begin or end in it are lost"
             yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     data_files = [one for one in files if not one.is_empty]
     if files and not data_files and files[0].number > 0:
         number = files[0].number - 1
-        text = f"missing-file: file {files[0].number} is empty (preallocated); the active file {number} is missing"
+        text = (
+            f"{file_name(number)} does not exist, the active file before {file_name(files[0].number)}, which is empty"
+        )
         yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     yield from _check_purged_files(data_files)
 
@@ -383,14 +385,14 @@ def _check_preallocated_files(files: Sequence[_IbbMember]) -> Iterator[SetFindin
     data_numbers = [one.number for one in files if not one.is_empty]
     for log_file in files:
         if log_file.is_empty and data_numbers and log_file.number < data_numbers[-1]:
-            text = "unexpected-empty-file: the file is all zeros, but files with data follow"
+            text = "the file is all zeros, but files with data follow"
             yield _make_finding(
                 log_file.name, "gap-in-sequence", (0, log_file.tail.size), text, "unexpected-empty-file"
             )
     empty = [one for one in files if one.is_empty and not (data_numbers and one.number < data_numbers[-1])]
     for log_file in empty[1:]:
         severity = Severity.NOTE if len(empty) <= _MAX_EMPTY_FILES else Severity.WARNING
-        text = "unexpected-empty-file: a second preallocated file, as some crashes leave behind"
+        text = "a second preallocated file, as some crashes leave behind"
         yield _make_finding(
             log_file.name, "extra-member", (0, log_file.tail.size), text, "unexpected-empty-file", severity
         )
@@ -405,13 +407,11 @@ def _check_headers(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
         assert before is not None
         assert after is not None
         if after.start_lsn < before.start_lsn:
-            text = (
-                f"lsn-regression: start_lsn {after.start_lsn} is less than {before.start_lsn} of file {previous.number}"
-            )
+            text = f"start_lsn {after.start_lsn} is less than {before.start_lsn} of file {previous.number}"
             yield _make_finding(following.name, "sequence-regression", (32, 8), text, "lsn-regression")
         if after.oob_ref_file_no < before.oob_ref_file_no:
             text = (
-                f"bad-oob-ref: oob_ref_file_no {after.oob_ref_file_no} is less than {before.oob_ref_file_no} "
+                f"oob_ref_file_no {after.oob_ref_file_no} is less than {before.oob_ref_file_no} "
                 f"of file {previous.number}"
             )
             yield _make_finding(following.name, "bad-header", (48, 8), text, "bad-oob-ref", Severity.WARNING)
@@ -441,10 +441,7 @@ def _check_file_boundaries(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             and not previous.facts.damaged
             and previous.tail.first_damage is None
         ):
-            text = (
-                f"continuation-without-start: it starts with the rest of a record that file "
-                f"{previous.number} does not begin"
-            )
+            text = f"it starts with the rest of a record that file {previous.number} does not begin"
             size = following.context.page_size
             yield _make_finding(following.name, "gap-in-sequence", (size, 0), text, "continuation-without-start")
 
@@ -461,12 +458,12 @@ def _check_log_end(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     )  # a crash does not flip a single bit
     if torn_at is not None and torn_at == last.tail.first_damage and _is_last_page(last, torn_at):
         text = (
-            "torn-tail-page: the last page with data has a wrong CRC; it is the only page written in place, so a "
+            "the last page with data has a wrong CRC; it is the only page written in place, so a "
             "crash can tear it; the redo log has its contents"
         )
         yield _report_torn_page(last, torn_at, text, "checksum-mismatch", "damaged-range")
     if last.damaged_header and not last.context.scan_summary.end:
-        text = "torn-header: the header page of the newest file is damaged and no page follows; a crash can cause this"
+        text = "the header page of the newest file is damaged and no page follows; a crash can cause this"
         yield _report_torn_page(last, 0, text, "checksum-mismatch", "bad-header", "bad-magic")
     yield from _report_oob_garbage(last)
 
@@ -488,7 +485,7 @@ def _report_oob_garbage(last: _IbbMember) -> Iterator[SetFinding]:
     records, size = last.facts.unreached
     if not records:
         return
-    text = f"oob-garbage: no group refers to {records:,} out-of-band records, {size:,} bytes: rolled back or still open"
+    text = f"no group refers to {records:,} out-of-band records, {size:,} bytes: rolled back or still open"
     if last.facts.pending:
         text += f"; {last.facts.pending:,} XA transactions are prepared"
     facts = {"records": records, "bytes": size, "xa_pending": last.facts.pending}

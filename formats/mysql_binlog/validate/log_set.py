@@ -642,6 +642,9 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
     elif end_state.last_numbers != context.last_numbers:
         state = MariadbGtidState(context.last_numbers)
         missing, unknown = state.find_missing(end_state), end_state.find_missing(state)
+        if unknown and not missing:
+            yield _report_lost_end(member, last, unknown)
+            return
         text = f"it does not contain the state at the end of {to_printable(last.name.name)}"
         text += f"; not in it: {format_ranges(missing)}" if missing else ""
         text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
@@ -649,6 +652,17 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
             "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(end_state.last_numbers)
         )
         yield SetFinding(member.name, found)
+
+
+def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange]) -> SetFinding:
+    """Return the finding about the transactions after the last file, which the state at shutdown has."""
+    name = last.name.make_sibling(last.name.number + 1)
+    text = (
+        f"{to_printable(name)} does not exist, or {to_printable(member.name)} is of another time: the server stopped "
+    )
+    text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
+    facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
+    return SetFinding(name, make_finding("missing-member", None, 0, text, **facts))
 
 
 def _check_position(

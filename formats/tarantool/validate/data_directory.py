@@ -207,9 +207,9 @@ def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, presen
         name = after.sibling_name(number, "xlog")
         if between:
             if posixpath.basename(name) not in present:
-                yield _report_missing_file(
-                    name, f"{after.name} names its predecessor {format_vclock(previous)}, which does not exist"
-                )
+                lost = _describe_rows_between(before, after)
+                text = f"{posixpath.basename(name)} does not exist{lost}; {posixpath.basename(after.name)} follows it"
+                yield _report_missing_file(name, f"{text} (PrevVClock {format_vclock(previous)})")
             return
         vclock_text = format_vclock(before.context.vclock)
         text = f"PrevVClock {format_vclock(previous)}, the file before ({before.name}) has {vclock_text}"
@@ -217,6 +217,19 @@ def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, presen
     facts = before.facts
     if isinstance(facts, XlogFacts):
         yield from _check_rows_between(before, after, facts)
+
+
+def _describe_rows_between(before: TarantoolMember, after: TarantoolMember) -> str:
+    """Return the LSNs between two logs as text, or "" if they are not known."""
+    facts = before.facts
+    if not isinstance(facts, XlogFacts):
+        return ""
+    ranges = [
+        f"{format_range((facts.vclock.get(replica, 0) + 1, lsn))} of replica {replica}"
+        for replica, lsn in sorted(after.context.vclock.items())
+        if lsn > facts.vclock.get(replica, 0)
+    ]
+    return f": LSN {', '.join(ranges)} lost" if ranges else ""
 
 
 def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file") -> SetFinding:
@@ -255,7 +268,8 @@ def _check_first_log(
         number = newest.signature if previous is None else min(sum(previous.values()), newest.signature)
         name = logs[0].sibling_name(number, "xlog")
         if posixpath.basename(name) not in present:
-            text = f"no log covers the rows between the snapshot {newest.signature} and {logs[0].name}"
+            text = f"{posixpath.basename(name)} does not exist: "
+            text += f"no log covers the rows between the snapshot {newest.signature} and {logs[0].name}"
             yield _report_missing_file(name, text)
 
 
