@@ -148,8 +148,10 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         _report_no_tables(run, log)
         return []
     if absent := _filter_tables(known, selection):
-        log.find_unmatched(where_to_look, 0).require_none()
-        run.say(f"the selection contains no row of {_join_names(absent)}")
+        unmatched = log.find_unmatched(where_to_look, 0)
+        unmatched.require_none()
+        for text in (f"the selection contains no row of {_join_names(absent)}", *unmatched.absent):
+            run.say(text)
         return []
     if not selection.objects:
         raise UsageError(f"--exclude-object leaves out all tables of the log: {_join_names(known)}")

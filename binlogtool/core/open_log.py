@@ -662,16 +662,18 @@ class LogReader(LogFiles):
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
             return inside
-        unmatched = self._find_unmatched_names(finder)
+        unmatched = self._find_unmatched_names(finder, is_empty=not selected_count)
         return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
 
-    def _find_unmatched_names(self, finder: UnmatchedNameFinder) -> UnmatchedNames:
+    def _find_unmatched_names(self, finder: UnmatchedNameFinder, *, is_empty: bool) -> UnmatchedNames:
         if self.is_stream:
-            return UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched()
+            return (
+                UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched(is_empty=is_empty)
+            )
         with self.reopen(replace(self._hints, objects=True)) as log:
             for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch, checks_links=False)):
                 pass
-        return finder.find_unmatched()
+        return finder.find_unmatched(is_empty=is_empty)
 
     def row_batches(
         self,
