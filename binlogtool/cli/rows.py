@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import report_trouble
+from binlogtool.cli.dump import report_statements, report_trouble
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -70,7 +70,11 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.say_skipped_files()
-        tables = _open_tables(run, log, options, selection, form)
+        try:
+            tables = _open_tables(run, log, options, selection, form)
+        except UsageError:
+            report_statements(run, log, selection)
+            raise
         for table, rows in tables.items():
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
@@ -83,6 +87,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
+        report_statements(run, log, selection)
     _report_troubles(run, troubles)
     return run.status
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import read_parts, report_trouble
+from binlogtool.cli.dump import read_parts, report_statements, report_trouble
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -25,7 +25,8 @@ from binlogtool.cli.options import (
 from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import RecordBlock
+    import binlogtool
+    from binlogtool.core.record_selection import FileFinding, RecordBlock
     from binlogtool.report.stats import LogStats, TransactionStats
 
 
@@ -110,7 +111,12 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
     selection = options.selection.build(on_damage="skip")
     log_hints = options.hints.read(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
-    for part in read_parts(run, options.paths, lambda log: log.blocks(selection, decode=decode), log_hints, selection):
+
+    def read(log: binlogtool.OpenedLog) -> Iterator[RecordBlock | FileFinding]:
+        yield from log.blocks(selection, decode=decode)
+        report_statements(run, log, selection)
+
+    for part in read_parts(run, options.paths, read, log_hints, selection):
         if isinstance(part, RecordBlock):
             yield part
         elif isinstance(part, FileFinding):

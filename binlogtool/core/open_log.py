@@ -795,7 +795,7 @@ class LogReader(LogFiles):
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
-        record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
+        record_filter = self._last_filter = RecordFilter(replace(selection, tail=None), limits=self._limits)
         self._track_columns(selection.where)
         file_selections, files = self.split_selection(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)

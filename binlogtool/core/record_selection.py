@@ -283,6 +283,8 @@ class Selection(msgspec.Struct, frozen=True):
             record at stop_time, whatever their times.
         where: a condition (`core.where_filter`) on the records that match the other options; skip, limit and tail count
             the records for which it is true.
+        statements: with objects: "also" = select statements that name them, too; "only" = select instead the statements
+            that change their rows; "" = statements have no object.
     """
 
     start: str | None = None
@@ -305,6 +307,7 @@ class Selection(msgspec.Struct, frozen=True):
     whole: frozenset[str] = frozenset()
     once: bool = False
     where: str | None = None
+    statements: str = ""
 
     @property
     def is_bounded_by_gtids(self) -> bool:
@@ -339,7 +342,9 @@ def refuse_where(selection: Selection, output_name: str) -> None:
 
 def is_partial(selection: Selection) -> bool:
     """Return True if the selection leaves out anything of a log."""
-    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
+    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False, statements="") != Selection(
+        on_damage=""
+    )
 
 
 def can_miss_later_changes(selection: Selection) -> bool:

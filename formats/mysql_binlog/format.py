@@ -137,6 +137,7 @@ FORMAT = Format(
         decode_extras=header_extras,
         extra_names=("header",),
         json_line=LazyRef("binlog_events.json_lines:json_line"),
+        find_statements=LazyRef("binlog_events.sql.flashback:find_statements"),
         gtid_rules=GTID_PARSERS,
         sequence_name="transaction",
         is_transaction_end=LazyRef("mysql_binlog.transactions:is_transaction_end"),

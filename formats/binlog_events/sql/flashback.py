@@ -21,7 +21,7 @@ import msgspec
 
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
-from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
@@ -372,6 +372,32 @@ def _find_other_tables(sql: str, database: str) -> list[str]:
         )
     except UsageError:
         return []
+
+
+def find_statements(
+    batch: Batch, start: int, stop: int, names: Sequence[str], limits: Limits
+) -> Iterator[TableStatement]:
+    """Yield the events `[start, stop)` whose statement names tables; `names`: see `find_defined_tables`."""
+    for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
+        if code not in STATEMENT_EVENTS:
+            continue
+        event = get_event(batch, index)
+        if code in QUERY_EVENTS and get_query_kind(code, event.body) is not QueryKind.STATEMENT:
+            continue
+        try:
+            parts, sql = read_statement(event, limits)
+            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+        except (MalformedError, DecompressionError):
+            continue
+        tables, changes_rows = find_defined_tables(text, database, names), find_dropped_database(text) is not None
+        if tables is None:
+            table, changes_rows = find_changed_table(text, database), True
+            tables = [] if table is None else [table]
+        changes_rows = changes_rows or (
+            statement_name(text).partition(" ")[0] != "CREATE" and any(iter_emptied_tables(text, database))
+        )
+        if tables:
+            yield TableStatement(index, tuple(map(unquote_name, tables)), changes_rows)
 
 
 def statement_name(sql: str) -> str:
