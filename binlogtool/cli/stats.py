@@ -109,6 +109,8 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
     from binlogtool.core.record_selection import FileFinding, RecordBlock
 
     selection = options.selection.build(on_damage="skip")
+    if selection.limit is not None:
+        run.say("--limit counts the records that are read; --top N limits the list")
     log_hints = options.hints.read(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
 
@@ -152,12 +154,18 @@ command = Command(
         ),
         option(
             ["--top"],
+            is_common=True,
             type=click.IntRange(1, 10_000),
             metavar="N",
             help="Only the first N groups, and the others as one; of transactions the first N of each order (default: "
             "all groups, 10 transactions).",
         ),
-        option(["--rows"], is_flag=True, help="Also count the rows inserted, updated and deleted; reads all bodies."),
+        option(
+            ["--rows"],
+            is_flag=True,
+            is_common=True,
+            help="Also count the rows inserted, updated and deleted; reads all bodies.",
+        ),
         option(
             ["--bucket"],
             is_common=True,
