@@ -290,11 +290,15 @@ def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
     return DiffUnits(begin())
 
 
+_DUMP_COMMAND = "binlogtool dump -O jsonl --fields offset,type,txn,object,body"
+"""Prints the same for the same records of two directories: no path."""
+
+
 def _get_single_file(log: LogReader) -> LogFile:
     if len(log.files) != 1:
         raise UsageError(
             "--diff compares two files; name one file of each set, or compare their records: "
-            "diff <(binlogtool dump OLD) <(binlogtool dump NEW)"
+            f"diff <({_DUMP_COMMAND} OLD) <({_DUMP_COMMAND} NEW)"
         )
     if log.files[0].size is None:
         raise UsageError(

@@ -75,13 +75,19 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         except UsageError:
             report_statements(run, log, selection)
             raise
+        remaining = selection.limit
         for table, rows in tables.items():
+            if remaining != selection.limit:
+                if remaining == 0:
+                    break
+                rows = _open_table(log, options, selection, table, remaining)
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
             else:
                 for data in rows.encode(form):
                     out.write(data)
             run.progress.records += rows.row_count or 0
+            remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
                 run.say(f"{table}: the selection contains no row of this table")
             if "@1" in rows.schema.names:
@@ -111,15 +117,8 @@ def _open_tables(
     Raises:
         UsageError: the log has no such table, or several tables are selected for an output that holds only one.
     """
-    columns = [name for text in options.columns for name in text.split(",") if name]
-    row_selection = replace(selection, objects=(), exclude_objects=())
-
-    def open_table(name: str) -> binlogtool.LogRows:
-        rows: binlogtool.LogRows = log.rows(name, image=options.image, columns=columns, selection=row_selection)
-        return rows
-
     if len(selection.objects) == 1 and not selection.exclude_objects:
-        rows = open_table(selection.objects[0])
+        rows = _open_table(log, options, selection, selection.objects[0], selection.limit)
         if _has_table(rows):
             return {selection.objects[0]: rows}
     tables = _select_tables(run, log, selection)
@@ -128,7 +127,17 @@ def _open_tables(
             f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
-    return {table: open_table(table) for table in tables}
+    return {table: _open_table(log, options, selection, table, selection.limit) for table in tables}
+
+
+def _open_table(
+    log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, name: str, limit: int | None
+) -> binlogtool.LogRows:
+    """Return the rows of one table. limit: maximum number of rows; None = all."""
+    columns = [name for text in options.columns for name in text.split(",") if name]
+    row_selection = replace(selection, objects=(), exclude_objects=(), limit=limit)
+    rows: binlogtool.LogRows = log.rows(name, image=options.image, columns=columns, selection=row_selection)
+    return rows
 
 
 def _has_table(rows: binlogtool.LogRows) -> bool:
@@ -253,8 +262,9 @@ command = Command(
     table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows txn, op
     and time only. Damage is reported and skipped. It needs the extra `arrow`.
     """,
-    notes="""--limit and --skip count the rows of each table. docs/tables.md describes the columns and types. For files
-    of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool convert`.""",
+    notes="""--limit counts the rows of all tables, --skip those of each table. docs/tables.md describes the columns
+    and types. For files of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool
+    convert`.""",
     examples=(
         ("what happened to a table", "binlogtool rows --object shop.orders mariadb-bin.000002"),
         ("for a spreadsheet", "binlogtool rows -O csv --object shop.orders -o orders.csv mariadb-bin.0000*"),

@@ -134,7 +134,7 @@ class LogRows:
         """
         if self._schema is None:
             with self._log.reopen() as log:
-                self._schema = _select_columns(self._source.read_schema(log), self._columns)
+                self._schema = _select_columns(self._source.read_schema(log), self._columns, self._title)
         return self._schema
 
     @property
@@ -289,8 +289,8 @@ def _require_library(library: str) -> None:
         raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
 
 
-def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the selected columns.
+def _select_columns(schema: pa.Schema, columns: Sequence[str], title: str) -> pa.Schema:
+    """Return the schema of the selected columns. title: name of the table, for messages.
 
     Raises:
         UsageError: a column does not exist.
@@ -299,7 +299,7 @@ def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
         if name not in schema.names:
             suggestions = get_close_matches(name, schema.names, 1)
             text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(schema.names)}"
-            raise UsageError(f"columns: there is no {name!r}; {text}")
+            raise UsageError(f"columns of {title}: there is no {name!r}; {text}")
     return pa.schema([schema.field(name) for name in columns]) if columns else schema
 
 

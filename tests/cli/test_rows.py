@@ -331,3 +331,14 @@ def test_unknown_column_names_are_said_once_for_each_table(tmp_path: Path) -> No
     done = invoke("rows", "--schema", str(schema), str(ROOT / "tests" / "corpus" / "mysql_binlog" / "sets" / "mariadb"))
     assert done.code == 0
     assert done.err.count("db_east1.orders2_s: its column names are unknown; give its CREATE TABLE with --schema") == 1
+
+
+def test_a_limit_counts_the_rows_of_all_tables() -> None:
+    """shop.orders has nine changed rows in the log, shop.stock has more than one."""
+    for limit, orders, stock in (("1", 1, 0), ("9", 9, 0), ("10", 9, 1)):
+        lines = [json.loads(line) for line in invoke("rows", "-O", "jsonl", "-n", limit, LOG).out.splitlines()]
+        assert (sum("customer" in line for line in lines), sum("item" in line for line in lines)) == (orders, stock)
+
+
+def test_a_column_that_one_table_lacks_is_reported_with_the_table() -> None:
+    assert "columns of shop.stock: there is no 'customer'" in invoke("rows", "--columns", "customer", LOG).err
