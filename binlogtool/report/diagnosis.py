@@ -329,11 +329,21 @@ def describe_start(diagnosis: Diagnosis) -> str:
         answer += f"; {unchecked}"
     if diagnosis.start == OPEN and (reason := startup.get("undetermined")):
         answer += f": {escape(reason)}"
-    if stop is None:
+    if stop is None or diagnosis.start != REFUSES:
         return answer
-    verb = "it stops at" if diagnosis.start == REFUSES else "the replay stops at"
+    return f"{answer}: it stops at {_describe_stop(stop)}"
+
+
+def describe_replay(diagnosis: Diagnosis) -> str:
+    """Describe where the replay stops if the start does not depend on that; else return ""."""
+    stop = next((replay.stop for replay in diagnosis.replays if replay.stop is not None), None)
+    is_start = diagnosis.start in (REFUSES, UNKNOWN) or diagnosis.unstable_reason is not None
+    return "" if stop is None or is_start else f"stops at {_describe_stop(stop)}"
+
+
+def _describe_stop(stop: ReplayStop) -> str:
     at = "" if stop.offset is None else f" {format_offset(stop.offset)}"
-    return f"{answer}: {verb} {escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
+    return f"{escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
 
 
 def _describe_unknown(diagnosis: Diagnosis) -> str:
@@ -500,6 +510,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
     if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
         answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
     yield f"start     {answer}"
+    yield from _label_lines("replay", [text] if (text := describe_replay(diagnosis)) else [])
     yield from _label_lines("engine", _describe_engine(diagnosis))
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
@@ -558,6 +569,7 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         **({"not_checked": list(diagnosis.unusable_files)} if diagnosis.unusable_files else {}),
         "start": diagnosis.start,
         "why": describe_start(diagnosis),
+        **({"replay": text} if (text := describe_replay(diagnosis)) else {}),
         "well": diagnosis.is_healthy,
         "rejected": diagnosis.rejected_records,
         "storage_engine": [
@@ -609,6 +621,7 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
     if diagnosis.redo is not None:
         yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
     for name, lines in (
+        ("replay", iter([text] if (text := describe_replay(diagnosis)) else [])),
         ("engine", iter(_describe_engine(diagnosis))),
         ("loses", describe_losses(diagnosis)),
         ("keep", describe_kept(diagnosis)),

@@ -291,6 +291,11 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
         return read_options.make_command("truncate-to-durable", path=os.path.dirname(target) or os.curdir)
     if LIST_FIX_OPTION in reasons and not plan.policy.fix_meta:
         return read_options.make_command("truncate-to-durable", "--fix-meta", path=target)
+    if plan.policy.salvage and formats.load_format(plan.format).output.start_script is not None:
+        name = f"{os.path.basename(os.path.abspath(target))}.sql"
+        return read_options.make_command(
+            "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(name), path=target
+        )
     if plan.blocking_file is None:
         return _make_force_command(target, read_options)
     return _suggest_for_file(plan, plan.blocking_file, target, read_options)
@@ -603,6 +608,10 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
             )
 
 
+_MAX_PLACES = 5
+"""Maximum number of offsets in a line."""
+
+
 def _describe_action(file: FilePlan) -> str:
     if file.action == "none":
         return f"nothing to remove, {format_quantity(file.size, 'byte')}"
@@ -623,8 +632,11 @@ def _describe_action(file: FilePlan) -> str:
             f"{format_quantity(file.size, 'byte')} to {format_quantity(file.result_size, 'byte')}, "
             f"{format_count(new_bytes)} of them new"
         )
-    at = file.pieces[0].end if file.action == "truncate" else file.durable_end
-    cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {format_offset(at)}"
+    at = format_offset(file.pieces[0].end if file.action == "truncate" else file.durable_end)
+    if file.action == "rewrite" and (left_out := file.proof.get("left_out")):
+        offsets = sorted({one["offset"] for one in left_out})
+        at = ", ".join(map(format_offset, offsets[:_MAX_PLACES])) + (", …" if len(offsets) > _MAX_PLACES else "")
+    cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {at}"
     extra_text = f", write {format_quantity(new_bytes, 'byte')}" if new_bytes else ""
     extra_text += f", grow to {format_quantity(file.result_size, 'byte')}" if file.result_size > file.size else ""
     return f"{cut_text}{extra_text} ({format_quantity(file.cut_valid_records, 'complete record')} among them)"
