@@ -97,13 +97,32 @@ RESTORE_FACT = "restore"
 
 def _list_restore_steps(diagnosis: Diagnosis) -> list[RepairStep]:
     """Return the steps for files without which the server would start empty; they come before any repair."""
-    wanted = dict.fromkeys(
-        str(found.facts[RESTORE_FACT]) for _, found in diagnosis.losses if RESTORE_FACT in found.facts
-    )
-    return [
-        RepairStep(f"do not start the server yet: restore {escape(text)} from a backup or a replica", None)
-        for text in wanted
+    steps = []
+    wanted = {str(found.facts[RESTORE_FACT]): found for _, found in diagnosis.losses if RESTORE_FACT in found.facts}
+    for text, found in wanted.items():
+        steps.append(
+            RepairStep(f"do not start the server yet: restore {escape(text)} from a backup or a replica", None)
+        )
+        records = found.facts.get("records")
+        lost = "these records" if records is None else format_quantity(int(records), "record")
+        steps.append(
+            RepairStep(f"{_NO_COPY}: the server starts empty, and {lost} are lost to it; dump still shows them", None)
+        )
+    return steps
+
+
+_NO_COPY = "only if no copy exists"
+
+
+def _list_lost_names(diagnosis: Diagnosis) -> str:
+    """Return the transactions or records that the damage took, as text; empty if none has a name."""
+    names = [format_lost_names(one) for one in diagnosis.lost if one.names]
+    names += [
+        escape(found.message.removesuffix(" is missing"))
+        for _, found in _iter_findings(diagnosis)
+        if found.id == "gap-in-sequence"
     ]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
@@ -133,7 +152,7 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
     name = escape(str(found.facts.get("missing", "the missing file")))
     yield RepairStep(f"copy {name} from a backup, or from a replica that has it, into this directory", None)
     yield RepairStep(
-        f"only if no copy exists: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
+        f"{_NO_COPY}: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
         "point-in-time recovery; remove its line from the index, and set up replicas anew",
         None,
     )
@@ -253,7 +272,7 @@ def _list_replace_steps(
     has_script = formats.load_format(plan.format).output.start_script is not None
     force = " replay-dry-run --policy force " in hint
     shows_bytes = " hexdump-annotate " in hint and inspected is not None
-    if hint != inspected and not shows_bytes and not (force and has_script):
+    if hint != inspected and not shows_bytes and not (force and (has_script or plan.blocking_file is not None)):
         yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
     if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
         name = os.path.basename(os.path.abspath(diagnosis.path))
@@ -267,6 +286,18 @@ def _list_replace_steps(
     blocking = plan.blocking_file
     if blocking is not None and not plan.has_encrypted_file and not is_url(diagnosis.path):
         yield RepairStep(f"restore {escape(os.path.basename(blocking.path))}, if a backup or a replica has it", None)
+        name, names = escape(os.path.basename(blocking.path)), _list_lost_names(diagnosis)
+        lost = f"lost: {names}; " if names else ""
+        if has_script:
+            yield RepairStep(
+                f"{_NO_COPY}: {lost}move {name} out of the directory, remove its line from the index, load the script "
+                "into a restored server, and set up replicas anew",
+                None,
+            )
+        elif diagnosis.start == STARTS and not any(RESTORE_FACT in found.facts for _, found in diagnosis.losses):
+            yield RepairStep(f"{_NO_COPY}: {lost}the server starts without them", None)
+        elif force:
+            yield RepairStep(f"{_NO_COPY}: {lost}this predicts a start with the server's force option", hint)
         if os.path.isdir(diagnosis.path):
             yield from _list_final_steps(diagnosis, read_options)
 
