@@ -315,7 +315,7 @@ class RecordFilter(msgspec.Struct):
             return frozenset()
         names = [name for name in s.objects if not _GLOB.search(name)]
         return frozenset(
-            statement.index
+            statement.batch_index
             for statement in self._find_statements(batch, start, stop, names, self.limits)
             if (statement.changes_rows or s.statements == "also")
             and any(self._is_included_object(name) and not self._is_excluded_object(name) for name in statement.tables)

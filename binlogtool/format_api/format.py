@@ -820,7 +820,7 @@ class TableStatement(NamedTuple):
     changes_rows: it changes or removes rows; False = it defines a table.
     """
 
-    index: int
+    batch_index: int
     tables: tuple[str, ...]
     changes_rows: bool
 

@@ -27,6 +27,7 @@ from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
 from binlogtool.report.lost_records import describe_lost_ranges, format_lost_names
 from binlogtool.report.verify_and_plan_text import (
+    KEY_OPTION,
     NO_READ_OPTIONS,
     STATE_ORDER,
     STATE_STYLES,
@@ -78,7 +79,9 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     if (method := find_file_method(diagnosis.path)) is not None:
         return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
-    if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
+    if diagnosis.start == UNKNOWN and diagnosis.plan is not None and diagnosis.plan.has_encrypted_file:
+        return [RepairStep("give the key", read_options.make_command("diagnose", *KEY_OPTION, path=diagnosis.path))]
+    if diagnosis.start == UNKNOWN and diagnosis.plan is None:
         return [] if hint is None else [RepairStep("give the key or the files that are missing", hint)]
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("show the first damage", hint)]
@@ -226,6 +229,8 @@ def _list_repair_steps(
     if plan.refused:
         yield from _list_salvage_steps(diagnosis, plan, hint, inspected, read_options)
         return
+    if _does_what_server_does(diagnosis, plan):
+        yield RepairStep("do nothing: the server does the same at its start; these steps do it before", None)
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
         "review the plan; nothing is changed",
@@ -236,6 +241,17 @@ def _list_repair_steps(
     yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
         yield RepairStep("to undo the repair", _make_undo_command(plan))
+
+
+def _does_what_server_does(diagnosis: Diagnosis, plan: RepairPlan) -> bool:
+    """Return True if the server itself truncates the logs at its start where the plan does."""
+    cuts = {(os.path.basename(file.path), file.pieces[0].end) for file in plan.changes if file.pieces}
+    own = {
+        (os.path.basename(path), found.offset)
+        for path, found in diagnosis.losses
+        if found.facts.get("situation") in ("start", "restart")
+    }
+    return diagnosis.start == STARTS and bool(cuts) and cuts <= own
 
 
 def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Command -> read options that it does not have."""
-_KEY_OPTION = ("--keyfile", "KEYFILE")
+KEY_OPTION = ("--keyfile", "KEYFILE")
 """Option with a placeholder for its value: only the user knows where the key file is."""
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
@@ -112,7 +112,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
             return _suggest_for_set(set_report, errors, report.files, read_options)
     for file in files:
         if file.is_encrypted:
-            return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
+            return read_options.make_command("verify", *KEY_OPTION, path=file.path)
     for file in files:
         tail = _find_torn_tail(file)
         is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
@@ -203,7 +203,7 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
     if replay.is_clean:
         return
     if replay.is_encrypted:
-        yield read_options.make_command("replay-dry-run", *_KEY_OPTION, path=replay.path)
+        yield read_options.make_command("replay-dry-run", *KEY_OPTION, path=replay.path)
         return
     if (
         replay.stop is not None
@@ -278,7 +278,7 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
     """Return an alternative to the refused command."""
     reasons = " ".join(plan.reasons)
     if plan.has_encrypted_file:
-        return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=target)
+        return read_options.make_command("truncate-to-durable", *KEY_OPTION, path=target)
     if (file := _find_correctable(plan)) is not None:
         return read_options.make_command(
             "truncate-to-durable", "--to-file", _find_free_name(file), "--keep-after-damage", path=file
@@ -662,7 +662,7 @@ def render_applied_text(applied: RepairResult) -> Iterator[str]:
 
 def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[str]:
     """Yield the lines about the changes that `undo` would make."""
-    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
+    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, repair {escape(plan.state)}"
     for path, action, restored in plan.files:
         sizes = f"{format_quantity(restored.size_before, 'byte')} to {format_quantity(restored.size_after, 'byte')}"
         yield f"plan   {escape(path)}: {'restore, ' + sizes if action == 'restore' else 'nothing to do'}"

@@ -526,3 +526,11 @@ def test_the_steps_say_what_is_lost_without_a_copy(
     shutil.copy(corpus / log, tmp_path / name)
     steps = [one["what"] for one in diagnosed(tmp_path)["logs"][0]["steps"]]
     assert any(step.startswith(f"only if no copy exists: {text}") for step in steps)
+
+
+def test_a_cut_that_the_server_makes_itself_is_not_needed(corpus: Path, tmp_path: Path) -> None:
+    """c01-disk-ahead: MariaDB truncates binlog-000000.ibb at its start (the corpus' manifest)."""
+    (case,) = [one for one in ibb_logs.manifest(corpus)["crash_cases"] if "c01-disk-ahead" in one["dir"]]
+    folder, _ = ibb_logs.crashed(corpus, tmp_path / "c01", case)
+    steps = [one["what"] for one in diagnosed(folder)["logs"][0]["steps"]]
+    assert steps[1].startswith("do nothing: the server does the same at its start")
