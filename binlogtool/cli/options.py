@@ -250,7 +250,7 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     if stripped[:1] in ("-", "+") and len(stripped) > 1:
         shift = parse_duration(stripped[1:]) * (-1 if stripped[0] == "-" else 1)
-        return round(((time.time() if now is None else now) + shift) * 1_000_000)
+        return round((int(time.time() if now is None else now) + shift) * 1_000_000)
     try:
         moment = datetime.fromisoformat(stripped)
         if moment.tzinfo is None:

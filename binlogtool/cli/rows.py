@@ -94,6 +94,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
         report_statements(run, log, selection)
+        log.open_first()
+        for text in log.describe_time_fractions(selection) if tables else ():
+            run.say(text)
     _report_troubles(run, troubles)
     return run.status
 

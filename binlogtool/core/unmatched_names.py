@@ -162,7 +162,7 @@ class UnmatchedNameFinder:
     def _describe_times(self) -> Iterator[str]:
         """Yield from when to when the log goes, for a selection by time."""
         if self._first_time is not None and self._last_time is not None:
-            first, last = (_format_time(one) for one in (self._first_time, self._last_time))
+            first, last = (format_time(one) for one in (self._first_time, self._last_time))
             yield f"the selection contains no record of the log, which goes from {first} to {last}"
 
     def _is_in_schema(self, glob: str) -> bool:
@@ -279,7 +279,7 @@ class TransactionRanges:
         return suggest_names(f"{source}{number}", names, 1)
 
 
-def _format_time(microseconds: int) -> str:
+def format_time(microseconds: int) -> str:
     """Return a time as dump prints it, or epoch seconds if it is out of range."""
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

@@ -849,6 +849,7 @@ class OutputRules(msgspec.Struct, frozen=True):
         start_changes: creates the reader of row changes; None = the log has no row changes with names and types of
             columns.
         start_record_text: creates the describer of records for text output; None = bodies are shown unchanged.
+        has_whole_seconds: the times of its records have no fractions.
     """
 
     types: Mapping[int, str]
@@ -865,6 +866,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     start_changes: Callable[[], ChangeReader] | None = None
     start_record_text: Callable[[], RecordDescriber] | None = None
     type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    has_whole_seconds: bool = False
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -672,9 +672,9 @@ class DiffText(msgspec.Struct):
             piece = side.piece()
             size = format_count(side.unit.end - side.unit.start)
             name, other = describe_unit(side, piece), "B" if sign == "-" else "A"
-            end = "" if part.ends_at is None else f": {other} ends in it, at {format_offset(part.ends_at)}"
+            cut = "" if part.ends_at is None else f": {other} ends in it, at {format_offset(part.ends_at)}"
             yield self._paint_line(
-                sign, f"{format_offset(side.unit.start)}  {name} only in {side_name}, {size} bytes{end}"
+                sign, f"{format_offset(side.unit.start)}  {name} only in {side_name}, {size} bytes{cut}"
             )
             lines = render_hexdump(piece.rows, piece.spaces, self.options, heading=False)
             for line in _limit_lines(lines, None if self.shows_all else _MAX_FIELD_LINES):

@@ -132,6 +132,7 @@ FORMAT = Format(
     output=OutputRules(
         types=EVENT_TYPE_NAMES,
         type_groups=TYPE_GROUPS,
+        has_whole_seconds=True,
         decode_envelopes=describe_events,
         decode_bodies=decode_bodies,
         decode_extras=header_extras,

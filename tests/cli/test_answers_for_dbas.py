@@ -109,6 +109,27 @@ def test_a_position_inside_an_event_is_noted(command: str) -> None:
     assert "--start-position 900: no record begins there" in start.err
 
 
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "verb"),
+    [
+        ("dump", "--start-datetime", "begins"),
+        ("rows --object db_east1.orders2_nopk", "--start-datetime", "begins"),
+        ("dump", "--stop-datetime", "ends"),
+        ("convert --to sql", "--stop-datetime", "ends"),
+    ],
+)
+def test_a_fraction_of_a_second_is_explained(corpus: Path, command: str, option: str, verb: str) -> None:
+    """The events of the log have the times 03:42:20 and 03:42:21 (`mysqlbinlog`)."""
+    log = str(corpus / "mysql-binlog/generated/mysql-9.7/compressed-transactions/binlog.000001")
+    result = invoke(*command.split(), option, "2026-11-21T03:42:20.59Z", log)
+    text = f"{option}: the times of the events are whole seconds, those of commits have fractions; the selection {verb}"
+    assert result.err.count(f"{text} at 2026-11-21T03:42:21Z") == 1
+    assert option not in invoke(*command.split(), option, "2026-11-21T03:42:20Z", log).err
+
+
 # -- statements that name a table ------------------------------------------------------------------------------------
 
 
