@@ -26,7 +26,7 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.core.record_selection import FileFinding
+from binlogtool.core.record_selection import FileFinding, describe_time_fractions
 from binlogtool.errors import RefusedError, UsageError, suggest_names
 from binlogtool.findings import ENCRYPTED
 
@@ -94,8 +94,8 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
         report_statements(run, log, selection)
-        log.open_first()
-        for text in log.describe_time_fractions(selection) if tables else ():
+        whole = log.files[0].format.output.has_whole_seconds
+        for text in describe_time_fractions(selection, has_whole_seconds=whole) if tables else ():
             run.say(text)
     _report_troubles(run, troubles)
     return run.status

@@ -53,6 +53,7 @@ from binlogtool.core.record_selection import (
     Selection,
     SqlFragment,
     can_miss_later_changes,
+    describe_time_fractions,
     is_nothing,
     read_everything,
     refuse_salvage,
@@ -64,7 +65,7 @@ from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.selected_damage import SelectedDamage
 from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
-from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames, format_time
+from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, Finding, Severity, make_finding
@@ -650,18 +651,14 @@ class LogReader(LogFiles):
         self._name_finder = finder if self.is_stream and finder.is_needed else None
 
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
-        """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
+        """Return the names in the selection that this log does not have, and positions inside records, after a pass.
 
-        Positions inside a record are reported, too.
-
-        selected_count: how many records the pass selected.
+        selected_count: how many records the pass selected. The log is reread where needed.
         """
         finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
-        remarks = [
-            *self.describe_time_fractions(selection),
-            *([] if last_filter is None else last_filter.inside.values()),
-        ]
-        inside = UnmatchedNames(absent=tuple(remarks))
+        remarks = () if last_filter is None else last_filter.inside.values()
+        whole = any(file.format.output.has_whole_seconds for file in self._opened_files[:1])
+        inside = UnmatchedNames(absent=(*describe_time_fractions(selection, has_whole_seconds=whole), *remarks))
         if not finder.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
@@ -669,24 +666,9 @@ class LogReader(LogFiles):
         unmatched = self._find_unmatched_names(finder, is_empty=not selected_count)
         return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
 
-    def describe_time_fractions(self, selection: Selection) -> list[str]:
-        """Describe what fractions of seconds in a selection mean for a log whose times have none."""
-        times = (("start", selection.start_time), ("stop", selection.stop_time))
-        fractions = [(name, time) for name, time in times if time is not None and time % 1_000_000]
-        if not fractions or not self._opened_files or not self._opened_files[0].format.output.has_whole_seconds:
-            return []
-        return [
-            f"--{name}-datetime: the times of the events are whole seconds, those of commits have fractions; "
-            f"the selection {'begins' if name == 'start' else 'ends'} at "
-            f"{format_time((time // 1_000_000 + 1) * 1_000_000)}"
-            for name, time in fractions
-        ]
-
     def _find_unmatched_names(self, finder: UnmatchedNameFinder, *, is_empty: bool) -> UnmatchedNames:
         if self.is_stream:
-            return (
-                UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched(is_empty=is_empty)
-            )
+            return UnmatchedNames() if (one := self._name_finder) is None else one.find_unmatched(is_empty=is_empty)
         with self.reopen(replace(self._hints, objects=True)) as log:
             for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch, checks_links=False)):
                 pass

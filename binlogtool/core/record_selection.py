@@ -361,6 +361,31 @@ def can_miss_later_changes(selection: Selection) -> bool:
     return bool(options.origins or options.exclude_origins) or any(one is not None for one in limiting_options)
 
 
+def describe_time_fractions(selection: Selection, *, has_whole_seconds: bool) -> list[str]:
+    """Describe what fractions of seconds in a selection mean for a log whose times have none."""
+    times = (("start", selection.start_time), ("stop", selection.stop_time))
+    fractions = [(name, time) for name, time in times if time is not None and time % 1_000_000]
+    if not has_whole_seconds:
+        return []
+    return [
+        f"--{name}-datetime: the times of the events are whole seconds, those of commits have fractions; "
+        f"the selection {'begins' if name == 'start' else 'ends'} at "
+        f"{format_time((time // 1_000_000 + 1) * 1_000_000)}"
+        for name, time in fractions
+    ]
+
+
+def format_time(microseconds: int) -> str:
+    """Return a time as dump prints it, or epoch seconds if it is out of range."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds // 1_000_000} s"
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def read_everything(selection: Selection) -> Selection:
     """Return the selection without the options that let a reader skip parts of a file."""
     return replace(selection, start=None, stop=None, include_gtids=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +19,7 @@ from binlogtool.core.record_filter import (
     split_gtid_position,
     split_sets,
 )
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_selection import RecordBlock, Selection, format_time
 from binlogtool.errors import UsageError, suggest_names
 
 if TYPE_CHECKING:
@@ -277,15 +276,6 @@ class TransactionRanges:
             return ""
         names = [f"{known}{number}" for known, (first, last) in self._ranges.items() if first <= number <= last]
         return suggest_names(f"{source}{number}", names, 1)
-
-
-def format_time(microseconds: int) -> str:
-    """Return a time as dump prints it, or epoch seconds if it is out of range."""
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return f"{microseconds // 1_000_000} s"
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _describe_names(names: Iterable[str]) -> str:
