@@ -243,10 +243,14 @@ class DiffSide(msgspec.Struct, frozen=True):
 
 
 class UnitDiff(msgspec.Struct, frozen=True):
-    """Unit of A, and the matching unit of B; None = this side has no such unit."""
+    """Unit of A, and the matching unit of B; None = this side has no such unit.
+
+    ends_at: size of the side without this unit, if that file ends in the middle of it.
+    """
 
     a: DiffSide | None
     b: DiffSide | None
+    ends_at: int | None = None
 
     @property
     def end(self) -> int | None:
@@ -290,11 +294,15 @@ def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
     return DiffUnits(begin())
 
 
+_DUMP_COMMAND = "binlogtool dump -O jsonl --fields offset,type,txn,object,body"
+"""Prints the same for the same records of two directories: no path."""
+
+
 def _get_single_file(log: LogReader) -> LogFile:
     if len(log.files) != 1:
         raise UsageError(
             "--diff compares two files; name one file of each set, or compare their records: "
-            "diff <(binlogtool dump OLD) <(binlogtool dump NEW)"
+            f"diff <({_DUMP_COMMAND} OLD) <({_DUMP_COMMAND} NEW)"
         )
     if log.files[0].size is None:
         raise UsageError(
@@ -332,6 +340,8 @@ class _DiffCursor:
         self.reported_end = 0
         """End offset of the units that have been reported."""
         self.is_at_end = False
+        self.cut: tuple[int, int] | None = None
+        """Offset in a unit at which the other side ends, and the size of that side."""
         self._remaining = iter(units)
 
     def fill(self, most: int) -> None:
@@ -359,6 +369,15 @@ class _DiffCursor:
             self.fill(1)
             self.reported_end = self.window[0].start if self.window else max(self.reported_end, offset)
         return records + self.units.skipped_records
+
+    def note_cut(self, offset: int, other: _DiffCursor, other_offset: int) -> None:
+        """Note whether the other side ends at the equal bytes up to here, in the middle of the next unit."""
+        is_inside = bool(self.window) and self.window[0].start < offset < self.window[0].end
+        self.cut = (offset, other_offset) if is_inside and not other.window else None
+
+    def find_cut(self, unit: DiffUnit) -> int | None:
+        """Return the size of the other side if it ends in the middle of this unit."""
+        return self.cut[1] if self.cut is not None and unit.start < self.cut[0] < unit.end else None
 
     def take(self, count: int) -> list[DiffUnit]:
         """Remove and return the next units, which then count as reported."""
@@ -388,9 +407,11 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
         if equal_bytes := _count_equal_bytes(left.source, start, right.source, right_start):
             records = left.skip_to(start + equal_bytes)
             right.skip_to(right_start + equal_bytes)
-            if reported_bytes := max(
-                left.reported_end - start, right.reported_end - right_start
-            ):  # if only one side can be read, the files differ
+            left.note_cut(start + equal_bytes, right, right_start + equal_bytes)
+            right.note_cut(right_start + equal_bytes, left, start + equal_bytes)
+            sizes = (left.reported_end - start, right.reported_end - right_start)
+            # if only one side can be read, the files differ
+            if reported_bytes := min(sizes) if left.cut or right.cut else max(sizes):
                 yield EqualRange(start, start + reported_bytes, right_start, records)
         pairs = _align_windows(left, right)
         if not left.window and not right.window:
@@ -536,8 +557,10 @@ def _diff_unpaired(
     fallback = [(0, 0)] if left and right else []
     low, right_low = 0, 0
     for first, second in [*(max(by_position, by_kind, key=len) or fallback), (len(left), len(right))]:
-        yield from (UnitDiff(left_cursor.make_side(unit), None) for unit in left[low:first])
-        yield from (UnitDiff(None, right_cursor.make_side(unit)) for unit in right[right_low:second])
+        for unit in left[low:first]:
+            yield UnitDiff(left_cursor.make_side(unit), None, left_cursor.find_cut(unit))
+        for unit in right[right_low:second]:
+            yield UnitDiff(None, right_cursor.make_side(unit), right_cursor.find_cut(unit))
         if first < len(left):
             yield UnitDiff(left_cursor.make_side(left[first]), right_cursor.make_side(right[second]))
         low, right_low = first + 1, second + 1
@@ -565,6 +588,13 @@ class FieldDiff(msgspec.Struct, frozen=True):
     b: FieldRow | None
     same: bool = False
     ranges: Ranges = ()
+
+    @property
+    def is_verdict_only(self) -> bool:
+        """True if both sides have the same bytes, a checksum that matches on one side only."""
+        a, b = self.a, self.b
+        has_both = not self.same and a is not None and b is not None and not self.ranges
+        return has_both and a.ok != b.ok and a.value == b.value  # type: ignore[union-attr]
 
 
 def match_fields(a: AnnotatedPiece, b: AnnotatedPiece) -> list[FieldDiff]:

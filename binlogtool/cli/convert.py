@@ -49,6 +49,7 @@ _PRINTABLE = ("jsonl", "sql")
 _CHUNK_BYTES = 1 << 20
 _QUIET_LABELS = ("read", "check", "wrote")
 """Labels of summary lines without problems: with the output on standard output they are shown only with -v."""
+_FLASHBACK_STOPPED = "some changes cannot be reversed; select other transactions by position, GTID or time"
 _STOP_REASONS = {
     "envelope": "some records cannot be written as messages; --schema may help, --on-damage skip leaves them out",
     COLUMNS_UNKNOWN: "the log does not name the columns of its tables; give their CREATE TABLE statements with "
@@ -56,8 +57,8 @@ _STOP_REASONS = {
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
     "sql": "some records cannot be written as statements; exclude them with the selection options",
     "options": "an option excludes statements, or names one that the log does not contain; the log is not damaged",
-    "flashback": "some changes cannot be reversed; select other transactions by position, GTID or time; --skip-ddl"
-    " leaves table definitions unchanged",
+    "flashback": f"{_FLASHBACK_STOPPED}; --skip-ddl leaves table definitions unchanged",
+    "flashback-skip-ddl": _FLASHBACK_STOPPED,
 }
 _ENCRYPTED_HINT = "the input is encrypted; use --keyfile FILE"
 _DAMAGED_HINT = "the input is damaged; run `binlogtool verify`, or use --on-damage skip to leave damage out"

@@ -75,6 +75,8 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
     require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
     record_selection = options.selection.build(on_damage="skip")
+    if form != "sql":
+        record_selection = replace(record_selection, statements="also")
     log_hints = options.hints.read(record_selection, script=form == "sql")
     raw = form == "raw" or options.hex
     if form == "raw":
@@ -261,6 +263,35 @@ def _check_names_exist(
         and is_partial(record_selection)
     ):
         run.say("the selection contains no record of the log")
+
+
+def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> None:
+    """Report the statements that change rows of the selected objects without row events, in another pass over a log.
+
+    A stream cannot be read again, and is left out.
+    """
+    from binlogtool.core.record_selection import RecordBlock
+    from binlogtool.report.wording import format_offset, format_quantity
+
+    if not selection.objects or selection.types or log.is_stream:
+        return
+    statements = replace(selection, statements="only", limit=None, skip=0, tail=None, where=None)
+    places, count = list[str](), 0
+    with log.reopen() as second_log:
+        for block in second_log.blocks(statements, decode="full"):
+            for record in block if isinstance(block, RecordBlock) else ():
+                count += 1
+                words = str((record.body or {}).get("sql", "")).split(None, 1)
+                if len(places) < _MAX_STATEMENTS:
+                    verb = words[0].upper() if words else record.type
+                    places.append(f"{verb} at {format_offset(record.offset)} in {record.file}")
+    if count:
+        verb, names = "changes" if count == 1 else "change", ", ".join(selection.objects)
+        places += ["…"] if count > len(places) else []
+        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}")
+
+
+_MAX_STATEMENTS = 5
 
 
 def report_trouble(run: CommandRun, trouble: FileFinding) -> None:

@@ -97,7 +97,7 @@ command = Command(
             group="Damage",
             is_common=True,
             help="Leave table definitions of the selected tables unchanged, with a notice, instead of refusing them "
-            "(docs/damage.md).",
+            "(docs/damage.md). Rows that TRUNCATE or DROP removed remain lost: status 1.",
         ),
         option(
             ["--match-all-columns"],

@@ -238,37 +238,46 @@ def parse_age(text: str) -> float:
 def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
     """Parse an RFC 3339 time, epoch seconds, or `-2h` (before now) into microseconds since 1970-01-01 UTC.
 
-    Eight digits that form a date, such as 20260131, are a date. A time without a zone is UTC, or local time if `local`.
+    A time without a zone is UTC, or local time if `local`.
 
     Raises:
-        UsageError: the text is not a time.
+        UsageError: the text is not a time, or a date without dashes, which could be epoch seconds.
     """
     stripped = text.strip()
-    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_compact_date(stripped):
+    _refuse_compact_date(text, stripped)
+    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped):
         seconds, _, fraction = stripped.partition(".")
         return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     if stripped[:1] in ("-", "+") and len(stripped) > 1:
         shift = parse_duration(stripped[1:]) * (-1 if stripped[0] == "-" else 1)
-        return round(((time.time() if now is None else now) + shift) * 1_000_000)
+        return round((int(time.time() if now is None else now) + shift) * 1_000_000)
     try:
         moment = datetime.fromisoformat(stripped)
         if moment.tzinfo is None:
             moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
         whole = int(moment.replace(microsecond=0).timestamp())
     except (ValueError, OverflowError, OSError):
+        if re.fullmatch(r"\d\d?:\d\d(?::\d\d)?", stripped):
+            raise UsageError(f"{stripped!r} has no date; write YYYY-MM-DDT{stripped.zfill(5)}") from None
         form = "2026-01-31T12:00:00Z, epoch seconds, or -2h"
         raise UsageError(f"{shorten(text)!r} is not a time; use {form}") from None
     return whole * 1_000_000 + moment.microsecond
 
 
-def _is_compact_date(text: str) -> bool:
-    if re.fullmatch(r"\d{8}", text) is None or int(text) < 19000101:
-        return False
+_COMPACT_DATE = re.compile(r"((?:19|20)\d\d)(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d)?)?")
+
+
+def _refuse_compact_date(text: str, digits: str) -> None:
+    """Raise UsageError for a date written as digits only: with eight of them it could be epoch seconds."""
+    if (match := _COMPACT_DATE.fullmatch(digits)) is None:
+        return
+    date = "-".join(match.groups()[:3])
+    clock = "".join(f"{mark}{part}" for mark, part in zip("T::", match.groups()[3:], strict=True) if part)
     try:
-        datetime.fromisoformat(text)
+        datetime.fromisoformat(date + clock)
     except ValueError:
-        return False
-    return True
+        raise UsageError(f"{shorten(text)!r} is neither a date nor a recent time in epoch seconds") from None
+    raise UsageError(f"{shorten(text)!r} is a date without dashes; write {date}{clock}")
 
 
 # --- Options that several commands share ---

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import report_trouble
+from binlogtool.cli.dump import report_statements, report_trouble
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -26,7 +26,7 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.core.record_selection import FileFinding
+from binlogtool.core.record_selection import FileFinding, describe_time_fractions
 from binlogtool.errors import RefusedError, UsageError, suggest_names
 from binlogtool.findings import ENCRYPTED
 
@@ -70,19 +70,34 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.report_skipped_files()
-        tables = _open_tables(run, log, options, selection, form)
+        try:
+            tables = _open_tables(run, log, options, selection, form)
+        except UsageError:
+            report_statements(run, log, selection)
+            raise
+        remaining = selection.limit
         for table, rows in tables.items():
+            if remaining != selection.limit:
+                if remaining == 0:
+                    break
+                rows = _open_table(log, options, selection, table, remaining)
+                rows.allow_missing_columns()
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
             else:
                 for data in rows.encode(form):
                     out.write(data)
             run.progress.records += rows.row_count or 0
+            remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
                 run.say(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
+        report_statements(run, log, selection)
+        whole = log.files[0].format.output.has_whole_seconds
+        for text in describe_time_fractions(selection, has_whole_seconds=whole) if tables else ():
+            run.say(text)
     _report_troubles(run, troubles)
     return run.status
 
@@ -106,15 +121,8 @@ def _open_tables(
     Raises:
         UsageError: the log has no such table, or several tables are selected for an output that holds only one.
     """
-    columns = [name for text in options.columns for name in text.split(",") if name]
-    row_selection = replace(selection, objects=(), exclude_objects=())
-
-    def open_table(name: str) -> binlogtool.LogRows:
-        rows: binlogtool.LogRows = log.rows(name, image=options.image, columns=columns, selection=row_selection)
-        return rows
-
     if len(selection.objects) == 1 and not selection.exclude_objects:
-        rows = open_table(selection.objects[0])
+        rows = _open_table(log, options, selection, selection.objects[0], selection.limit)
         if _has_table(rows):
             return {selection.objects[0]: rows}
     tables = _select_tables(run, log, selection)
@@ -123,10 +131,14 @@ def _open_tables(
             f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
-    found = {table: open_table(table) for table in tables}
+    found = {table: _open_table(log, options, selection, table, selection.limit) for table in tables}
     if len(found) > 1:
-        _require_columns(found, columns)
+        _require_columns(found, _list_columns(options))
     return found
+
+
+def _list_columns(options: RowsOptions) -> list[str]:
+    return [name for text in options.columns for name in text.split(",") if name]
 
 
 def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[str]) -> None:
@@ -141,6 +153,17 @@ def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[st
     for name in columns:
         if all(str(schema.field(name).type) == "null" for schema in schemas):
             raise UsageError(f"--columns {name}: none of the tables {_join_names(list(tables))} has this column")
+
+
+def _open_table(
+    log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, name: str, limit: int | None
+) -> binlogtool.LogRows:
+    """Return the rows of one table. limit: maximum number of rows; None = all."""
+    row_selection = replace(selection, objects=(), exclude_objects=(), limit=limit)
+    rows: binlogtool.LogRows = log.rows(
+        name, image=options.image, columns=_list_columns(options), selection=row_selection
+    )
+    return rows
 
 
 def _has_table(rows: binlogtool.LogRows) -> bool:
@@ -165,8 +188,10 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         _report_no_tables(run, log)
         return []
     if absent := _filter_tables(known, selection):
-        log.find_unmatched(where_to_look, 0).require_none()
-        run.say(f"the selection contains no row of {_join_names(absent)}")
+        unmatched = log.find_unmatched(where_to_look, 0)
+        unmatched.require_none()
+        for text in (f"the selection contains no row of {_join_names(absent)}", *unmatched.absent):
+            run.say(text)
         return []
     if not selection.objects:
         raise UsageError(f"--exclude-object leaves out all tables of the log: {_join_names(known)}")
@@ -263,8 +288,9 @@ command = Command(
     table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows txn, op
     and time only. Damage is reported and skipped. It needs the extra `arrow`.
     """,
-    notes="""--limit and --skip count the rows of each table. docs/tables.md describes the columns and types. For files
-    of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool convert`.""",
+    notes="""--limit counts the rows of all tables, --skip those of each table. docs/tables.md describes the columns
+    and types. For files of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool
+    convert`.""",
     examples=(
         ("what happened to a table", "binlogtool rows --object shop.orders mariadb-bin.000002"),
         ("for a spreadsheet", "binlogtool rows -O csv --object shop.orders -o orders.csv mariadb-bin.0000*"),

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import read_parts, report_trouble
+from binlogtool.cli.dump import read_parts, report_statements, report_trouble
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -25,7 +25,8 @@ from binlogtool.cli.options import (
 from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import RecordBlock
+    import binlogtool
+    from binlogtool.core.record_selection import FileFinding, RecordBlock
     from binlogtool.report.stats import LogStats, TransactionStats
 
 
@@ -108,9 +109,16 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
     from binlogtool.core.record_selection import FileFinding, RecordBlock
 
     selection = options.selection.build(on_damage="skip")
+    if selection.limit is not None:
+        run.say("--limit counts the records that are read; --top N limits the list")
     log_hints = options.hints.read(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
-    for part in read_parts(run, options.paths, lambda log: log.blocks(selection, decode=decode), log_hints, selection):
+
+    def read(log: binlogtool.OpenedLog) -> Iterator[RecordBlock | FileFinding]:
+        yield from log.blocks(selection, decode=decode)
+        report_statements(run, log, selection)
+
+    for part in read_parts(run, options.paths, read, log_hints, selection):
         if isinstance(part, RecordBlock):
             yield part
         elif isinstance(part, FileFinding):
@@ -146,12 +154,18 @@ command = Command(
         ),
         option(
             ["--top"],
+            is_common=True,
             type=click.IntRange(1, 10_000),
             metavar="N",
             help="Only the first N groups, and the others as one; of transactions the first N of each order (default: "
             "all groups, 10 transactions).",
         ),
-        option(["--rows"], is_flag=True, help="Also count the rows inserted, updated and deleted; reads all bodies."),
+        option(
+            ["--rows"],
+            is_flag=True,
+            is_common=True,
+            help="Also count the rows inserted, updated and deleted; reads all bodies.",
+        ),
         option(
             ["--bucket"],
             is_common=True,

@@ -53,6 +53,7 @@ from binlogtool.core.record_selection import (
     Selection,
     SqlFragment,
     can_miss_later_changes,
+    describe_time_fractions,
     is_nothing,
     limit_selection_to_files,
     read_everything,
@@ -650,28 +651,28 @@ class LogReader(LogFiles):
         self._name_finder = finder if self.is_stream and finder.is_needed else None
 
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
-        """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
+        """Return the names in the selection that this log does not have, and positions inside records, after a pass.
 
-        Positions inside a record are reported, too.
-
-        selected_count: how many records the pass selected.
+        selected_count: how many records the pass selected. The log is reread where needed.
         """
         finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
-        inside = UnmatchedNames(absent=() if last_filter is None else tuple(last_filter.inside.values()))
+        remarks = () if last_filter is None else last_filter.inside.values()
+        whole = any(file.format.output.has_whole_seconds for file in self._opened_files[:1])
+        inside = UnmatchedNames(absent=(*describe_time_fractions(selection, has_whole_seconds=whole), *remarks))
         if not finder.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
         ):
             return inside
-        unmatched = self._find_unmatched_names(finder)
+        unmatched = self._find_unmatched_names(finder, is_empty=not selected_count)
         return replace(unmatched, absent=(*unmatched.absent, *inside.absent))
 
-    def _find_unmatched_names(self, finder: UnmatchedNameFinder) -> UnmatchedNames:
+    def _find_unmatched_names(self, finder: UnmatchedNameFinder, *, is_empty: bool) -> UnmatchedNames:
         if self.is_stream:
-            return UnmatchedNames() if self._name_finder is None else self._name_finder.find_unmatched()
+            return UnmatchedNames() if (one := self._name_finder) is None else one.find_unmatched(is_empty=is_empty)
         with self.reopen(replace(self._hints, objects=True)) as log:
             for _ in log._run_pass(Selection(), PassOptions(lambda _: finder.read_batch, checks_links=False)):
                 pass
-        return finder.find_unmatched()
+        return finder.find_unmatched(is_empty=is_empty)
 
     def row_batches(
         self,
@@ -794,7 +795,7 @@ class LogReader(LogFiles):
     def _run_pass(
         self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
     ) -> Iterator[T | RecordBlock | FileFinding]:
-        record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
+        record_filter = self._last_filter = RecordFilter(replace(selection, tail=None), limits=self._limits)
         self._track_columns(selection.where)
         file_selections, files = self.limit_selection_to_files(selection), self._iter_files()
         links = SelectedLinks(self._make_link_checker() if options.checks_links else None, record_filter)

@@ -14,7 +14,15 @@ import msgspec
 
 from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
 from binlogtool.errors import UsageError, suggest_names
-from binlogtool.format_api.format import EnvelopeColumns, GtidParsers, GtidSelection, OutputRules, TransactionPredicate
+from binlogtool.format_api.format import (
+    EnvelopeColumns,
+    GtidParsers,
+    GtidSelection,
+    OutputRules,
+    TableStatement,
+    TransactionPredicate,
+)
+from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.core.record_blocks import BlockDecoder
@@ -136,8 +144,10 @@ class RecordFilter(msgspec.Struct):
     where: Condition | None = None
     lines: CompiledCondition | None = None
     types: frozenset[str] = frozenset()
+    limits: Limits = Limits()
     matched: set[str] = msgspec.field(default_factory=set)
     inside: dict[str, str] = msgspec.field(default_factory=dict)
+    _find_statements: Callable[..., Iterator[TableStatement]] | None = None
     _object_matches: dict[str, bool] = msgspec.field(default_factory=dict)
     _exclude_matches: dict[str, bool] = msgspec.field(default_factory=dict)
     _gtid_sets: list[tuple[str, TransactionPredicate]] = msgspec.field(default_factory=list)
@@ -187,6 +197,7 @@ class RecordFilter(msgspec.Struct):
         gtids = None if output is None else output.gtid_rules
         if output is not None and self.selection.types:
             self.types = resolve_types(self.selection.types, output)
+        self._find_statements = output.find_statements if output is not None and self.selection.statements else None
         self.start, self.stop = (
             None if text is None or is_gtid_position(text) else parse_position(text, size, page_size)
             for text in (file_selection.start, file_selection.stop)
@@ -292,8 +303,25 @@ class RecordFilter(msgspec.Struct):
             if not indexes:
                 break
             column, first = read_column(name, indexes[0], indexes[-1] + 1), indexes[0]
-            indexes = [index for index in indexes if matches(column[index - first])]
+            statements = self._match_statements(batch, first, indexes[-1] + 1) if name == "object" else frozenset()
+            if matches == self._is_included_object and self.selection.statements == "only":
+                indexes = [index for index in indexes if index in statements]
+                continue
+            indexes = [index for index in indexes if matches(column[index - first]) or index in statements]
         return indexes
+
+    def _match_statements(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
+        """Return the indexes of the statements among `[start, stop)` that name selected objects."""
+        s = self.selection
+        if self._find_statements is None or not s.objects:
+            return frozenset()
+        names = [name for name in s.objects if not _GLOB.search(name)]
+        return frozenset(
+            statement.batch_index
+            for statement in self._find_statements(batch, start, stop, names, self.limits)
+            if (statement.changes_rows or s.statements == "also")
+            and any(self._is_included_object(name) and not self._is_excluded_object(name) for name in statement.tables)
+        )
 
     def _find_between_positions(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
         indexes: Sequence[int] = range(start, stop)
@@ -402,6 +430,7 @@ class RecordFilter(msgspec.Struct):
 
 
 _MAX_CACHED = 1024
+_GLOB = re.compile(r"[*?\[]")
 
 
 def gtid_selection(selection: Selection) -> GtidSelection | None:

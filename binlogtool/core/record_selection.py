@@ -285,6 +285,8 @@ class Selection(msgspec.Struct, frozen=True):
             record at stop_time, whatever their times.
         where: a condition (`core.where_filter`) on the records that match the other options; skip, limit and tail count
             the records for which it is true.
+        statements: with objects: "also" = select statements that name them, too; "only" = select instead the statements
+            that change their rows; "" = statements have no object.
     """
 
     start: str | None = None
@@ -307,6 +309,7 @@ class Selection(msgspec.Struct, frozen=True):
     whole: frozenset[str] = frozenset()
     once: bool = False
     where: str | None = None
+    statements: str = ""
 
     @property
     def is_bounded_by_gtids(self) -> bool:
@@ -341,7 +344,9 @@ def refuse_where(selection: Selection, output_name: str) -> None:
 
 def is_partial(selection: Selection) -> bool:
     """Return True if the selection leaves out anything of a log."""
-    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
+    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False, statements="") != Selection(
+        on_damage=""
+    )
 
 
 def can_miss_later_changes(selection: Selection) -> bool:
@@ -356,6 +361,31 @@ def can_miss_later_changes(selection: Selection) -> bool:
         options.where,
     )
     return bool(options.origins or options.exclude_origins) or any(one is not None for one in limiting_options)
+
+
+def describe_time_fractions(selection: Selection, *, has_whole_seconds: bool) -> list[str]:
+    """Describe what fractions of seconds in a selection mean for a log whose times have none."""
+    times = (("start", selection.start_time), ("stop", selection.stop_time))
+    fractions = [(name, time) for name, time in times if time is not None and time % 1_000_000]
+    if not has_whole_seconds:
+        return []
+    return [
+        f"--{name}-datetime: the times of the events are whole seconds, those of commits have fractions; "
+        f"the selection {'begins' if name == 'start' else 'ends'} at "
+        f"{format_time((time // 1_000_000 + 1) * 1_000_000)}"
+        for name, time in fractions
+    ]
+
+
+def format_time(microseconds: int) -> str:
+    """Return a time as dump prints it, or epoch seconds if it is out of range."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds // 1_000_000} s"
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def read_everything(selection: Selection) -> Selection:

@@ -19,7 +19,7 @@ from binlogtool.core.record_filter import (
     split_gtid_sets,
     split_position_gtids,
 )
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_selection import RecordBlock, Selection, format_time
 from binlogtool.errors import UsageError, suggest_names
 
 if TYPE_CHECKING:
@@ -69,12 +69,19 @@ class UnmatchedNameFinder:
         self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
         self._origins, self._matched_transactions = set[int](), set[str]()
         self._transactions = TransactionRanges()
+        self._first_time: int | None = None
+        self._last_time: int | None = None
 
     @property
     def is_needed(self) -> bool:
         """True if the selection names anything."""
         s = self._selection
-        return bool(s.objects or s.exclude_objects or s.types or s.origins or self._needs_transactions)
+        has_names = s.objects or s.exclude_objects or s.types or s.origins or self._needs_transactions
+        return bool(has_names) or self._has_times
+
+    @property
+    def _has_times(self) -> bool:
+        return (self._selection.start_time, self._selection.stop_time) != (None, None)
 
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
@@ -96,6 +103,10 @@ class UnmatchedNameFinder:
     def _add_envelopes(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
         self._count += len(envelope.type)
         self._types.update(envelope.type)
+        if self._has_times and (times := [one for one in envelope.time if one]):
+            first, last = min(times), max(times)
+            self._first_time = first if self._first_time is None else min(self._first_time, first)
+            self._last_time = last if self._last_time is None else max(self._last_time, last)
         if self._selection.origins:
             self._origins.update(one for one in set(envelope.origin) if one is not None)
         if len(self._objects) < _MAX_NAMES:
@@ -120,8 +131,8 @@ class UnmatchedNameFinder:
         for _ in self.read_batch(decoder, batch):
             pass
 
-    def find_unmatched(self) -> UnmatchedNames:
-        """Return the names that the log does not have."""
+    def find_unmatched(self, *, is_empty: bool) -> UnmatchedNames:
+        """Return the names that the log does not have. is_empty: the selection has no record."""
         if not self._count:
             return UnmatchedNames()
         s = self._selection
@@ -142,8 +153,16 @@ class UnmatchedNameFinder:
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
                 missing.append(text + suggest_names(name, self._known_types))
+        if is_empty and not missing and not absent:
+            absent += self._describe_times()
         bounds = [*self._unmatched_starts(), *self._unmatched_stops(), *exclusions]
         return UnmatchedNames(tuple(missing), tuple(absent), tuple(bounds))
+
+    def _describe_times(self) -> Iterator[str]:
+        """Yield from when to when the log goes, for a selection by time."""
+        if self._first_time is not None and self._last_time is not None:
+            first, last = (format_time(one) for one in (self._first_time, self._last_time))
+            yield f"the selection contains no record of the log, which goes from {first} to {last}"
 
     def _is_in_schema(self, glob: str) -> bool:
         return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))

@@ -44,7 +44,7 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.export.sql_scripts import count_statements, record_texts, script_selection
-from binlogtool.findings import STATEMENT_LEFT_OUT, Severity, finding_to_value
+from binlogtool.findings import NOT_REVERSIBLE, STATEMENT_LEFT_OUT, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions
@@ -193,10 +193,12 @@ class StreamJob(msgspec.Struct):
         if is_script:
             unmatched.require_transactions()
         if not selected:
-            unmatched.require_none()
+            lost = [one["message"] for one in self.finding_tally.listed if one["id"] == NOT_REVERSIBLE]
+            if not lost:
+                unmatched.require_none()
             if is_script and not self.finding_tally.errors and (self.wording.flashback or is_partial(self.selection)):
                 problem = "no row changes to reverse" if self.wording.flashback else "no statements for a script"
-                reason = f" ({'; '.join(unmatched.absent)})" if unmatched.absent else ""
+                reason = f" ({'; '.join((*unmatched.absent, *lost))})" if unmatched.absent or lost else ""
                 raise UsageError(f"the selection has {problem}; nothing was written{reason}")
         self.remarks = (*unmatched.missing, *unmatched.absent)
         if self.to == "jsonl" and self.envelope is None and self.selection.objects and selected:
@@ -348,6 +350,7 @@ class StreamJob(msgspec.Struct):
     ) -> Manifest:
         """Build the manifest. complete: the output is published."""
         stopped = "options" if self.has_left_out else self.to if self.envelope is None else "envelope"
+        stopped += "-skip-ddl" if stopped == "flashback" and self.wording.skip_ddl else ""
         details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
         details |= {"remarks": list(self.remarks)} if self.remarks else {}

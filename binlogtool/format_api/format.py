@@ -819,6 +819,17 @@ class ValidationRules(msgspec.Struct, frozen=True):
     is_closed_end_proven: Callable[[Any], bool] | None = None
 
 
+class TableStatement(NamedTuple):
+    """A record with a statement. tables: the tables that it names, unquoted.
+
+    changes_rows: it changes or removes rows; False = it defines a table.
+    """
+
+    batch_index: int
+    tables: tuple[str, ...]
+    changes_rows: bool
+
+
 class OutputRules(msgspec.Struct, frozen=True):
     """Rules of a format for decoding records to output.
 
@@ -832,6 +843,8 @@ class OutputRules(msgspec.Struct, frozen=True):
         decode_extras: the same arguments -> additional JSON members of each record, or None.
         extra_names: names of these members.
 
+        find_statements: (batch, start, stop, table names, limits) -> the records whose statement names a table; of a
+            dropped database, those of the given tables. None = tables have records, not statements.
         gtid_rules: parsers of GTID selections; None = transactions are selected by their texts only.
         sequence_name: what a record's number or GTID is called (LSN, TID, transaction), if consecutive records have
             consecutive numbers; "" = a gap between numbers is no loss.
@@ -841,6 +854,7 @@ class OutputRules(msgspec.Struct, frozen=True):
         start_changes: creates the reader of row changes; None = the log has no row changes with names and types of
             columns.
         start_record_text: creates the describer of records for text output; None = bodies are shown unchanged.
+        has_whole_seconds: the times of its records have no fractions.
     """
 
     types: Mapping[int, str]
@@ -849,6 +863,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
     extra_names: tuple[str, ...] = ()
     json_line: Callable[[Any], JsonLine | None] | None = None
+    find_statements: Callable[[Batch, int, int, Sequence[str], Limits], Iterator[TableStatement]] | None = None
     gtid_rules: GtidParsers | None = None
     sequence_name: str = ""
     is_transaction_end: Callable[[str, Any], bool | None] | None = None
@@ -856,6 +871,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     start_changes: Callable[[], ChangeReader] | None = None
     start_record_text: Callable[[], RecordDescriber] | None = None
     type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    has_whole_seconds: bool = False
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -606,12 +606,15 @@ class DiffText(msgspec.Struct):
         self.difference_count += 1
         left, right = part.a.piece(), part.b.piece()
         field_diffs = match_fields(left, right)
-        differing_count = sum(not one.same for one in field_diffs)
+        verdicts = sum(one.is_verdict_only for one in field_diffs)
+        differing_count = sum(not one.same for one in field_diffs) - verdicts
         moved_text = "" if part.a.unit.start == part.b.unit.start else f", in B at {format_offset(part.b.unit.start)}"
         name, name_in_b = describe_unit(part.a, left), describe_unit(part.b, right)
         kind = name if name == name_in_b else f"{name}, in B {name_in_b}"
         summary = f"{format_count(differing_count)} of {format_quantity(len(field_diffs), 'field')} differ"
-        if not differing_count:
+        if verdicts:
+            summary += ", a checksum matches on one side only"
+        if not differing_count and not verdicts:
             summary = "the decoded content is the same, the stored bytes are not"
         heading = f"{format_offset(part.a.unit.start)}  {kind}{moved_text}: {summary}"
         yield self._paint_line("~", heading)
@@ -668,9 +671,10 @@ class DiffText(msgspec.Struct):
             shown_count += 1
             piece = side.piece()
             size = format_count(side.unit.end - side.unit.start)
+            name, other = describe_unit(side, piece), "B" if sign == "-" else "A"
+            cut = "" if part.ends_at is None else f": {other} ends in it, at {format_offset(part.ends_at)}"
             yield self._paint_line(
-                sign,
-                f"{format_offset(side.unit.start)}  {describe_unit(side, piece)} only in {side_name}, {size} bytes",
+                sign, f"{format_offset(side.unit.start)}  {name} only in {side_name}, {size} bytes{cut}"
             )
             lines = render_hexdump(piece.rows, piece.spaces, self.options, heading=False)
             for line in _limit_lines(lines, None if self.shows_all else _MAX_FIELD_LINES):

@@ -34,6 +34,7 @@ from binlogtool.repair.diagnosis import (
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
 from binlogtool.report.verify_and_plan_text import (
+    KEY_OPTION,
     NO_READ_OPTIONS,
     STATE_ORDER,
     STATE_STYLES,
@@ -90,7 +91,9 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     if (method := find_file_method(diagnosis.path)) is not None:
         return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
-    if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
+    if diagnosis.start == UNKNOWN and diagnosis.plan is not None and diagnosis.plan.has_encrypted_file:
+        return [RepairStep("give the key", read_options.make_command("diagnose", *KEY_OPTION, path=diagnosis.path))]
+    if diagnosis.start == UNKNOWN and diagnosis.plan is None:
         return [] if hint is None else [RepairStep("give the key or the files that are missing", hint)]
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("show the first damage", hint)]
@@ -109,13 +112,32 @@ RESTORE_FACT = "restore"
 
 def _list_restore_steps(diagnosis: Diagnosis) -> list[RepairStep]:
     """Return the steps for files without which the server would start empty; they come before any repair."""
-    wanted = dict.fromkeys(
-        str(found.facts[RESTORE_FACT]) for _, found in diagnosis.losses if RESTORE_FACT in found.facts
-    )
-    return [
-        RepairStep(f"do not start the server yet: restore {escape(text)} from a backup or a replica", None)
-        for text in wanted
+    steps = []
+    wanted = {str(found.facts[RESTORE_FACT]): found for _, found in diagnosis.losses if RESTORE_FACT in found.facts}
+    for text, found in wanted.items():
+        steps.append(
+            RepairStep(f"do not start the server yet: restore {escape(text)} from a backup or a replica", None)
+        )
+        records = found.facts.get("records")
+        lost = "these records" if records is None else format_quantity(int(records), "record")
+        steps.append(
+            RepairStep(f"{_NO_COPY}: the server starts empty, and {lost} are lost to it; dump still shows them", None)
+        )
+    return steps
+
+
+_NO_COPY = "only if no copy exists"
+
+
+def _list_lost_names(diagnosis: Diagnosis) -> str:
+    """Return the transactions or records that the damage took, as text; empty if none has a name."""
+    names = [format_lost_names(one) for one in diagnosis.lost if one.names]
+    names += [
+        escape(found.message.removesuffix(" is missing"))
+        for _, found in _iter_findings(diagnosis)
+        if found.id == "gap-in-sequence"
     ]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _list_file_steps(diagnosis: Diagnosis) -> Iterator[RepairStep]:
@@ -149,7 +171,7 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
         yield RepairStep(advice, None)
         return
     yield RepairStep(
-        f"only if no copy exists: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
+        f"{_NO_COPY}: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
         "point-in-time recovery; remove its line from the index, and set up replicas anew",
         None,
     )
@@ -223,6 +245,8 @@ def _list_repair_steps(
     if plan.refused:
         yield from _list_salvage_steps(diagnosis, plan, hint, inspected, read_options)
         return
+    if _does_what_server_does(diagnosis, plan):
+        yield RepairStep("do nothing: the server does the same at its start; these steps do it before", None)
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
         "review the plan; nothing is changed",
@@ -233,6 +257,17 @@ def _list_repair_steps(
     yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
         yield RepairStep("to undo the repair", _make_undo_command(plan))
+
+
+def _does_what_server_does(diagnosis: Diagnosis, plan: RepairPlan) -> bool:
+    """Return True if the server itself truncates the logs at its start where the plan does."""
+    cuts = {(os.path.basename(file.path), file.pieces[0].end) for file in plan.changes if file.pieces}
+    own = {
+        (os.path.basename(path), found.offset)
+        for path, found in diagnosis.losses
+        if found.facts.get("situation") in ("start", "restart")
+    }
+    return diagnosis.start == STARTS and bool(cuts) and cuts <= own
 
 
 def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
@@ -269,7 +304,7 @@ def _list_replace_steps(
     has_script = formats.load_format(plan.format).output.start_script is not None
     force = " replay-dry-run --policy force " in hint
     shows_bytes = " hexdump-annotate " in hint and inspected is not None
-    if hint != inspected and not shows_bytes and not (force and has_script):
+    if hint != inspected and not shows_bytes and not (force and (has_script or plan.blocking_file is not None)):
         yield RepairStep("truncation is refused for the reasons above; this command shows details", hint)
     if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
         name = os.path.basename(os.path.abspath(diagnosis.path))
@@ -283,6 +318,18 @@ def _list_replace_steps(
     blocking = plan.blocking_file
     if blocking is not None and not plan.has_encrypted_file and not is_url(diagnosis.path):
         yield RepairStep(f"restore {escape(os.path.basename(blocking.path))}, if a backup or a replica has it", None)
+        name, names = escape(os.path.basename(blocking.path)), _list_lost_names(diagnosis)
+        lost = f"lost: {names}; " if names else ""
+        if has_script:
+            yield RepairStep(
+                f"{_NO_COPY}: {lost}move {name} out of the directory, remove its line from the index, load the script "
+                "into a restored server, and set up replicas anew",
+                None,
+            )
+        elif diagnosis.start == STARTS and not any(RESTORE_FACT in found.facts for _, found in diagnosis.losses):
+            yield RepairStep(f"{_NO_COPY}: {lost}the server starts without them", None)
+        elif force:
+            yield RepairStep(f"{_NO_COPY}: {lost}this predicts a start with the server's force option", hint)
         if os.path.isdir(diagnosis.path):
             yield from _list_final_steps(diagnosis, read_options)
 
@@ -345,11 +392,21 @@ def describe_start(diagnosis: Diagnosis) -> str:
         answer += f"; {unchecked}"
     if diagnosis.start == OPEN and (reason := startup.get("undetermined")):
         answer += f": {escape(reason)}"
-    if stop is None:
+    if stop is None or diagnosis.start != REFUSES:
         return answer
-    verb = "it stops at" if diagnosis.start == REFUSES else "the replay stops at"
+    return f"{answer}: it stops at {_describe_stop(stop)}"
+
+
+def describe_replay(diagnosis: Diagnosis) -> str:
+    """Describe where the replay stops if the start does not depend on that; else return ""."""
+    stop = next((replay.stop for replay in diagnosis.replays if replay.stop is not None), None)
+    is_start = diagnosis.start in (REFUSES, UNKNOWN) or diagnosis.unstable_reason is not None
+    return "" if stop is None or is_start else f"stops at {_describe_stop(stop)}"
+
+
+def _describe_stop(stop: ReplayStop) -> str:
     at = "" if stop.offset is None else f" {format_offset(stop.offset)}"
-    return f"{answer}: {verb} {escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
+    return f"{escape(os.path.basename(stop.file))}{at}: {escape(stop.why)}"
 
 
 def _describe_unknown(diagnosis: Diagnosis) -> str:
@@ -516,6 +573,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
     if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
         answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
     yield f"start     {answer}"
+    yield from _label_lines("replay", [text] if (text := describe_replay(diagnosis)) else [])
     yield from _label_lines("engine", _describe_engine(diagnosis))
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
@@ -574,6 +632,7 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         **({"not_checked": list(diagnosis.unusable_files)} if diagnosis.unusable_files else {}),
         "start": diagnosis.start,
         "why": describe_start(diagnosis),
+        **({"replay": text} if (text := describe_replay(diagnosis)) else {}),
         "well": diagnosis.is_healthy,
         "rejected": diagnosis.rejected_records,
         "storage_engine": [
@@ -625,6 +684,7 @@ def _render_markdown_log(diagnosis: Diagnosis, read_options: GivenReadOptions) -
     if diagnosis.redo is not None:
         yield f"* read with the redo log {escape_markdown(diagnosis.redo)}"
     for name, lines in (
+        ("replay", iter([text] if (text := describe_replay(diagnosis)) else [])),
         ("engine", iter(_describe_engine(diagnosis))),
         ("loses", describe_losses(diagnosis)),
         ("keep", describe_kept(diagnosis)),

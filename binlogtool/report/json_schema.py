@@ -431,7 +431,8 @@ _DIAGNOSED = object_of(
         "plan": or_null(_PLAN),
         "steps": list_of(object_of({"what": TEXT, "command": or_null(TEXT)})),
         "read": list_of(TEXT),
-    }
+    },
+    replay=TEXT,
 )
 
 _DIAGNOSE = object_of(

@@ -649,8 +649,9 @@ def encode_transactions_text(stats: TransactionStats) -> bytes:
             rows = [heading, *map(_make_row, tallies)]
             parts.append(align_columns(rows, right_columns=(1, 2, 3, 4)))
         elif order == "duration" and stats.count:
-            text = "no record has a time, or all times of a transaction are equal"
-            if stats.time_step is not None and any(one.first_time is not None for one in stats.largest["bytes"]):
+            has_times = any(one.first_time is not None for one in stats.largest["bytes"])
+            text = "the records of each transaction have the same time" if has_times else "no record has a time"
+            if stats.time_step is not None and has_times:
                 text = f"all durations are below the log's resolution of {stats.time_step} s"
             parts.append(f"{_TITLES[order]}: {text}\n".encode())
     return b"\n".join(parts)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Command -> read options that it does not have."""
-_KEY_OPTION = ("--keyfile", "KEYFILE")
+KEY_OPTION = ("--keyfile", "KEYFILE")
 """Option with a placeholder for its value: only the user knows where the key file is."""
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
@@ -111,7 +111,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
             return _suggest_for_set(set_report, errors, report.files, read_options)
     for file in files:
         if file.is_encrypted:
-            return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
+            return read_options.make_command("verify", *KEY_OPTION, path=file.path)
     for file in files:
         tail = _find_torn_tail(file)
         is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
@@ -208,7 +208,7 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
     if replay.is_clean:
         return
     if replay.is_encrypted:
-        yield read_options.make_command("replay-dry-run", *_KEY_OPTION, path=replay.path)
+        yield read_options.make_command("replay-dry-run", *KEY_OPTION, path=replay.path)
         return
     if (
         replay.stop is not None
@@ -283,7 +283,7 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
     """Return an alternative to the refused command."""
     reasons = " ".join(plan.reasons)
     if plan.has_encrypted_file:
-        return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=target)
+        return read_options.make_command("truncate-to-durable", *KEY_OPTION, path=target)
     if (file := _find_correctable(plan)) is not None:
         return read_options.make_command(
             "truncate-to-durable", "--to-file", _find_free_name(file), "--keep-after-damage", path=file
@@ -296,6 +296,11 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
         return read_options.make_command("truncate-to-durable", path=os.path.dirname(target) or os.curdir)
     if LIST_FIX_OPTION in reasons and not plan.policy.fix_meta:
         return read_options.make_command("truncate-to-durable", "--fix-meta", path=target)
+    if plan.policy.salvage and formats.load_format(plan.format).output.start_script is not None:
+        name = f"{os.path.basename(os.path.abspath(target))}.sql"
+        return read_options.make_command(
+            "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(name), path=target
+        )
     if plan.blocking_file is None:
         return _make_force_command(target, read_options)
     return _suggest_for_file(plan, plan.blocking_file, target, read_options)
@@ -634,6 +639,10 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
             )
 
 
+_MAX_PLACES = 5
+"""Maximum number of offsets in a line."""
+
+
 def _describe_action(file: FilePlan) -> str:
     if file.action == "none":
         return f"nothing to remove, {format_quantity(file.size, 'byte')}"
@@ -654,8 +663,11 @@ def _describe_action(file: FilePlan) -> str:
             f"{format_quantity(file.size, 'byte')} to {format_quantity(file.result_size, 'byte')}, "
             f"{format_count(new_bytes)} of them new"
         )
-    at = file.pieces[0].end if file.action == "truncate" else file.durable_end
-    cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {format_offset(at)}"
+    at = format_offset(file.pieces[0].end if file.action == "truncate" else file.durable_end)
+    if file.action == "rewrite" and (left_out := file.proof.get("left_out")):
+        offsets = sorted({one["offset"] for one in left_out})
+        at = ", ".join(map(format_offset, offsets[:_MAX_PLACES])) + (", …" if len(offsets) > _MAX_PLACES else "")
+    cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {at}"
     extra_text = f", write {format_quantity(new_bytes, 'byte')}" if new_bytes else ""
     extra_text += f", grow to {format_quantity(file.result_size, 'byte')}" if file.result_size > file.size else ""
     return f"{cut_text}{extra_text} ({format_quantity(file.cut_valid_records, 'complete record')} among them)"
@@ -681,7 +693,7 @@ def render_applied_text(applied: RepairResult) -> Iterator[str]:
 
 def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[str]:
     """Yield the lines about the changes that `undo` would make."""
-    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
+    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, repair {escape(plan.state)}"
     for path, action, restored in plan.files:
         sizes = f"{format_quantity(restored.size_before, 'byte')} to {format_quantity(restored.size_after, 'byte')}"
         yield f"plan   {escape(path)}: {'restore, ' + sizes if action == 'restore' else 'nothing to do'}"

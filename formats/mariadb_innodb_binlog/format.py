@@ -59,6 +59,7 @@ FORMAT = Format(
     output=OutputRules(
         types=DUMP_TYPES,
         type_groups=TYPE_GROUPS,
+        has_whole_seconds=True,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
         decode_extras=header_extras,

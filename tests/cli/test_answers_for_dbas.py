@@ -109,6 +109,59 @@ def test_a_position_inside_an_event_is_noted(command: str) -> None:
     assert "--start-position 900: no record begins there" in start.err
 
 
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "verb"),
+    [
+        ("dump", "--start-datetime", "begins"),
+        ("rows --object db_east1.orders2_nopk", "--start-datetime", "begins"),
+        ("dump", "--stop-datetime", "ends"),
+        ("convert --to sql", "--stop-datetime", "ends"),
+    ],
+)
+def test_a_fraction_of_a_second_is_explained(corpus: Path, command: str, option: str, verb: str) -> None:
+    """The events of the log have the times 03:42:20 and 03:42:21 (`mysqlbinlog`)."""
+    log = str(corpus / "mysql-binlog/generated/mysql-9.7/compressed-transactions/binlog.000001")
+    result = invoke(*command.split(), option, "2026-11-21T03:42:20.59Z", log)
+    text = f"{option}: the times of the events are whole seconds, those of commits have fractions; the selection {verb}"
+    assert result.err.count(f"{text} at 2026-11-21T03:42:21Z") == 1
+    assert option not in invoke(*command.split(), option, "2026-11-21T03:42:20Z", log).err
+
+
+# -- statements that name a table ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed(corpus: Path) -> str:
+    """A log in which db_east1.orders2_z is made by RENAME TABLE, emptied and dropped, without a row of that name."""
+    return str(corpus / "mysql-binlog/generated/mariadb-11.8/mixed-ddl/mariadb-bin.000001")
+
+
+def test_dump_of_a_table_shows_the_statements_that_name_it(mixed: str, corpus: Path) -> None:
+    result = invoke("dump", "--object", "db_east1.orders2_z", "--fields", "body.sql", mixed)
+    assert [line.split()[0].lower() for line in result.text.splitlines()] == ["rename", "truncate", "drop"]
+    statements = str(corpus / "mysql-binlog/generated/mysql-9.7/stmt/binlog.000001")
+    logged = invoke("dump", "--object", "db_east1.orders2", statements)
+    assert (logged.code, logged.err) == (0, "")
+    assert "insert into orders2 (v) values (77)" in logged.text
+    excluded = invoke("dump", "--database", "db_east1", "--exclude-object", "*.orders2", statements)
+    assert "into orders2 (" not in excluded.text
+
+
+def test_rows_and_stats_name_the_statements_that_change_a_table(mixed: str) -> None:
+    for command in ("rows", "stats"):
+        result = invoke(command, "--object", "db_east1.orders2_z", mixed)
+        assert (
+            f"2 statements change db_east1.orders2_z without row events: TRUNCATE at 0x0000102c in {mixed}"
+            in result.err
+        )
+        positions = ("--start-position", "0x1000", "--stop-position", "0x1100")
+        first = invoke(command, *positions, "--object", "db_east1.orders2_z", mixed)
+        assert "1 statement changes db_east1.orders2_z" in first.err
+
+
 # -- flashback -------------------------------------------------------------------------------------------------------
 
 

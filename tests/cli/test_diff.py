@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_two_fields_and_one_byte(log: Path, tmp_path: Path) -> 
     lines = told(log, other)
     assert places(lines) == [
         f"= 0x00000000..{start:#010x}  the same, 5 records, {start} bytes",
-        f"~ {start:#010x}  record 5 INSERT, in B damaged: 2 of 23 fields differ",
+        f"~ {start:#010x}  record 5 INSERT, in B damaged: 1 of 23 fields differ, a checksum matches on one side only",
         f"= {start + len(BLOCKS[5]):#010x}..0x00000b63  the same, 39 records, {2915 - start - len(BLOCKS[5]):,} bytes",
     ]
     at = next(i for i, line in enumerate(lines) if "body.space_id = 513" in line)
@@ -247,5 +247,18 @@ def test_the_first_log_on_the_command_line_is_a(samples: Path, tmp_path: Path) -
 def test_two_directories_lead_to_a_comparison_of_their_records(samples: Path) -> None:
     folder = str(samples / "guides/mariadb")
     done = invoke("hexdump-annotate", "--diff", folder, folder)
-    assert done.code == 2 and "diff <(binlogtool dump OLD) <(binlogtool dump NEW)" in done.err
+    assert done.code == 2 and "diff <(binlogtool dump -O jsonl --fields offset,type,txn,object,body OLD) <(" in done.err
     assert "--diff needs two files" in invoke("hexdump-annotate", "--diff", folder).err
+
+
+@pytest.mark.parametrize("is_first_longer", [True, False])
+def test_a_file_that_ends_inside_a_record_is_the_same_up_to_that_record(is_first_longer: bool, tmp_path: Path) -> None:
+    """The XID event of 0-1-7 is at 1,172 (0x494) and ends at 1,203 (`mariadb-binlog`); the copy has 1,200 bytes."""
+    whole, cut = ROOT / "tests/corpus/guides/mariadb/mariadb-bin.000002", tmp_path / "cut"
+    cut.write_bytes(whole.read_bytes()[:1200])
+    names = [str(whole), str(cut)] if is_first_longer else [str(cut), str(whole)]
+    lines = invoke("hexdump-annotate", "--diff", *names).text.splitlines()
+    assert lines[2] == "= 0x00000000..0x00000494  the same, 16 records, 1,172 bytes"
+    sign, longer, shorter = ("-", "A", "B") if is_first_longer else ("+", "B", "A")
+    text = f"record 16 XID only in {longer}, 31 bytes: {shorter} ends in it, at 0x000004b0"
+    assert lines[3] == f"{sign} 0x00000494  {text}"

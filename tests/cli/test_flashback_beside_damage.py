@@ -66,3 +66,15 @@ def test_a_missing_file_outside_of_the_selection_is_what_was_not_checked(tmp_pat
     assert result.code == 1
     assert result.out
     assert UNCHECKED in result.err and "rot-bin.000005 does not exist" in result.err
+
+
+def test_a_transaction_without_an_end_is_no_later_change(corpus: Path, tmp_path: Path) -> None:
+    """The log ends inside 1-2-15, a DELETE of id > 5; 1-2-14 deletes id 1 and 3 (`mariadb-binlog` shows both)."""
+    log = str(corpus / "mysql-binlog/generated/damaged/mariadb-11.8/crc-truncated-in-transaction.bin")
+    options = ("--rows", "statements", "--skip-ddl", "-o", str(tmp_path / "k.sql"), "--overwrite", log)
+    until_last = invoke("flashback", "--stop-position", "gtid:1-2-14", *options)
+    assert (until_last.code, "changed again" in until_last.text) == (0, False)
+    before = invoke("flashback", "--stop-position", "gtid:1-2-13", *options)
+    assert before.code == 1
+    assert "2 rows were changed again later" in before.text
+    assert "1-2-15" not in before.text

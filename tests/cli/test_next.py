@@ -113,3 +113,25 @@ def test_after_a_log_without_a_whole_record_no_cut_is_proposed(tmp_path: Path) -
     (line,) = [line for line in done.text.splitlines() if line.startswith("next: ")]
     assert "truncate-to-durable" not in line and "hexdump-annotate" in line
     assert invoke(*shlex.split(line.removeprefix("next: binlogtool "))).code == 0
+
+
+def test_a_refused_salvage_names_the_damage_and_a_command_that_works(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flipped bits are in the events at 0x4677 and 0xd0d6 (the corpus' expected.json)."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(corpus / "mysql-binlog/generated/damaged/mariadb-11.8/crc-two-damages.bin", "mariadb-bin.000001")
+    done = invoke("truncate-to-durable", "--to-file", "x", "--keep-after-damage", "mariadb-bin.000001")
+    first, *_, last = done.text.splitlines()
+    assert "at 0x00004677, 0x0000d0d6" in first
+    (line,) = [line for line in done.text.splitlines() if line.startswith("next: ")]
+    assert invoke(*shlex.split(line.removeprefix("next: binlogtool "))).code == 0
+    assert (last, Path("mariadb-bin.000001.sql").exists()) == ("refused; nothing was changed", True)
+
+
+def test_the_start_and_the_replay_are_two_lines(corpus: Path, tmp_path: Path) -> None:
+    shutil.copy(corpus / "mysql-binlog/generated/damaged/mariadb-11.8/crc-two-damages.bin", tmp_path / "bin.000001")
+    lines = invoke("diagnose", str(tmp_path)).text.splitlines()
+    start = "start     cannot be determined from this log: no .index file is among the files; name the data directory"
+    assert start in lines
+    assert lines[lines.index(start) + 1].startswith("replay    stops at bin.000001 0x00004677: stored a8fe704e")

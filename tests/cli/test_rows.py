@@ -98,7 +98,8 @@ def test_a_table_that_the_log_does_not_have_is_an_error(words: tuple[str, ...], 
 def test_an_empty_selection_is_no_error_but_never_silent() -> None:
     done = invoke("rows", *ORDERS, "--start-datetime", "2030-01-01", LOG)
     assert (done.code, done.out) == (0, b"")
-    assert done.err == "binlogtool: the selection contains no row of shop.orders\n"
+    assert "binlogtool: the selection contains no row of shop.orders\n" in done.err
+    assert "the log, which goes from 2026-11-20T09:00:00Z to 2026-11-20T18:00:00Z" in done.err
     assert invoke("rows", *ORDERS, "--where", "after.total < 0", LOG).err.count("no row of shop.orders") == 1
 
 
@@ -388,3 +389,10 @@ def test_a_wrong_column_of_one_table_is_compared_with_its_own_columns() -> None:
     assert named.code == 2 and "there is no 'idd' in shop.orders; did you mean 'id'?" in named.err
     placed = invoke("rows", "--object", "shop.orders", "--start-position", "x", LOG)
     assert placed.code == 2 and "'x' is not a position" in placed.err
+
+
+def test_a_limit_counts_the_rows_of_all_tables() -> None:
+    """shop.orders has nine changed rows in the log, shop.stock has more than one."""
+    for limit, orders, stock in (("1", 1, 0), ("9", 9, 0), ("10", 9, 1)):
+        lines = [json.loads(line) for line in invoke("rows", "-O", "jsonl", "-n", limit, LOG).out.splitlines()]
+        assert (sum("customer" in line for line in lines), sum("item" in line for line in lines)) == (orders, stock)

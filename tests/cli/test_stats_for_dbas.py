@@ -65,3 +65,17 @@ def test_a_chart_is_not_written_under_the_name_of_another_kind(tmp_path: Path, n
     result = invoke("stats", "--chart", str(tmp_path / name), GUIDE)
     assert (result.code, list(tmp_path.iterdir())) == (2, [])
     assert ".svg or .html" in result.err
+
+
+def test_a_limit_of_records_is_no_limit_of_the_list() -> None:
+    text = "--limit counts the records that are read; --top N limits the list"
+    assert text in invoke("stats", "--by", "transaction", "-n", "5", GUIDE).err
+    assert text not in invoke("stats", "--by", "transaction", "--top", "5", GUIDE).err
+
+
+def test_transactions_of_one_record_have_no_duration() -> None:
+    torn = str(Path(GUIDE).parent / "tarantool-torn")
+    assert (
+        "longest: the records of each transaction have the same time\n"
+        in invoke("stats", "--by", "transaction", torn).text
+    )

@@ -14,6 +14,8 @@ from binlogtool.terminal.progress import ProgressDisplay
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 
+LATER = Path(__file__).parent.parent / "corpus/mysql_binlog/undo/changed-later.000016"
+
 
 @pytest.fixture
 def truncated(tmp_path: Path) -> Path:
@@ -33,6 +35,38 @@ def test_what_an_undo_cannot_take_back_is_named(truncated: Path, tmp_path: Path)
     nothing = invoke("flashback", *left_out)
     assert (nothing.code, (tmp_path / "u.sql").exists()) == (2, False)
     assert "the selection has no row changes to reverse" in nothing.err
+
+
+def test_rows_that_a_truncate_removed_are_no_table_definition(truncated: Path, tmp_path: Path) -> None:
+    """With --skip-ddl the script of a whole log is written, with status 1; one of the TRUNCATE alone is not."""
+    lost = "the rows that it removed cannot be brought back from this log"
+    refused = invoke("flashback", "--object", "db.t", str(truncated))
+    assert (refused.code, refused.out) == (1, b"")
+    assert lost in refused.err
+    only = invoke("flashback", "--skip-ddl", "--object", "db.t", str(truncated))
+    assert (only.code, only.out) == (2, b"")
+    assert "TRUNCATE TABLE (db.t) is not reversed because of --skip-ddl; " + lost in only.err
+    (tmp_path / "q.000001").write_bytes(
+        LATER.read_bytes()
+        + make.event(make.GTID, make.mariadb_gtid(7797, flags=1))
+        + make.event(make.QUERY, make.query(b"truncate table acc", db=b"shop"))
+    )
+    written = invoke(
+        "flashback", "--skip-ddl", "--start-position", "gtid:0-1-7793", "-o", str(tmp_path / "f.sql"),
+        str(tmp_path / "q.000001"),
+    )  # fmt: skip
+    assert written.code == 1
+    assert f"TRUNCATE TABLE (shop.acc) is not reversed because of --skip-ddl; {lost}" in written.text
+    assert (tmp_path / "f.sql").exists()
+
+
+def test_the_hint_does_not_name_an_option_that_was_given(tmp_path: Path) -> None:
+    log = tmp_path / "bin.000001"
+    gtid = make.event(make.GTID, make.mariadb_gtid(7, flags=1))
+    log.write_bytes(make.log([gtid, make.event(make.QUERY, make.query(b"delete from t"))]))
+    done = invoke("flashback", "--skip-ddl", "-o", str(tmp_path / "u.sql"), str(log))
+    assert (done.code, "nothing was written" in done.text) == (1, True)
+    assert "--skip-ddl" not in done.text
 
 
 def test_the_account_has_the_hash_of_the_output(truncated: Path, tmp_path: Path) -> None:

@@ -494,3 +494,44 @@ def test_a_server_version_that_decides_nothing_is_refused(samples: Path) -> None
         done = invoke(command, "--server-version", "3.9", str(samples / "guides/mariadb"))
         assert done.code == 2 and "--server-version does not apply to mysql-binlog" in done.err
         assert invoke(command, "--server-version", "3.9", str(samples / "guides/tarantool-torn")).code == 0
+
+
+# -- without a copy ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "name", "text"),
+    [
+        (
+            "mysql-binlog/generated/damaged/mariadb-11.8/crc-two-damages.bin",
+            "bin.000001",
+            "lost: transaction 1-2-7, transaction 1-2-17; move bin.000001 out of the directory",
+        ),
+        ("mysql-binlog/generated/damaged/mariadb-11.8/crc-bad-magic.bin", "bin.000001", "move bin.000001 out of"),
+        (
+            "tarantool/generated/damaged/header_uuid_other/00000000000000000227.xlog",
+            "00000000000000000227.xlog",
+            "the server starts empty, and 107 records are lost to it",
+        ),
+        (
+            "tarantool/generated/damaged/removed_block/00000000000000000227.xlog",
+            "00000000000000000227.xlog",
+            "lost: LSN 250 of replica 1; ",
+        ),
+    ],
+)
+def test_the_steps_say_what_is_lost_without_a_copy(
+    corpus: Path, tmp_path: Path, log: str, name: str, text: str
+) -> None:
+    """The numbers are those of the corpus: two damaged transactions, LSN 250 removed, 107 rows without a snapshot."""
+    shutil.copy(corpus / log, tmp_path / name)
+    steps = [one["what"] for one in diagnosed(tmp_path)["logs"][0]["steps"]]
+    assert any(step.startswith(f"only if no copy exists: {text}") for step in steps)
+
+
+def test_a_cut_that_the_server_makes_itself_is_not_needed(corpus: Path, tmp_path: Path) -> None:
+    """c01-disk-ahead: MariaDB truncates binlog-000000.ibb at its start (the corpus' manifest)."""
+    (case,) = [one for one in ibb_logs.manifest(corpus)["crash_cases"] if "c01-disk-ahead" in one["dir"]]
+    folder, _ = ibb_logs.crashed(corpus, tmp_path / "c01", case)
+    steps = [one["what"] for one in diagnosed(folder)["logs"][0]["steps"]]
+    assert steps[1].startswith("do nothing: the server does the same at its start")

@@ -170,6 +170,10 @@ def read_mysql_master_key(keyring: bytes, key_id: str) -> bytes:
     raise KeyFileError(f"the keyring has no key {key_id!r}: it belongs to another server, or the key was purged")
 
 
+_MARIADB_KEY = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*\d+[ \t]*;[ \t]*[0-9A-Fa-f]{32}")
+"""First key in a file of the plug-in file_key_management: number;key."""
+
+
 def _parse_keyring(keyring: bytes) -> list[Any]:
     """Return the elements of a keyring."""
     if len(keyring) > _MAX_KEYRING:
@@ -179,6 +183,9 @@ def _parse_keyring(keyring: bytes) -> list[Any]:
 
         document = json.loads(keyring)
     except (ValueError, RecursionError) as error:
+        if _MARIADB_KEY.match(keyring):
+            text = "this is a key file of MariaDB; the log is MySQL's, and needs the keyring of component_keyring_file"
+            raise KeyFileError(text) from error
         raise KeyFileError("the keyring is not JSON, or is truncated; component_keyring_file writes JSON") from error
     elements = document.get("elements") if isinstance(document, dict) else None
     if not isinstance(elements, list):

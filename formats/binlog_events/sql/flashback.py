@@ -15,12 +15,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
+from typing import NamedTuple
 
 import msgspec
 
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
-from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
@@ -122,12 +123,14 @@ class LaterChanges(msgspec.Struct):
 class FlashbackConflicts(msgspec.Struct):
     """Selected rows so far, and later changes to them.
 
-    `selected`: full name of a table -> (hash -> bitmap of the columns that flashback sets). `is_full`: no further rows
-    are remembered. `unchecked`: texts about changes that could not be checked.
+    `selected`: full name of a table -> (hash -> bitmap of the columns that flashback sets). `open_changes`: changes of
+    a transaction whose end was not read. `is_full`: no further rows are remembered. `unchecked`: texts about changes
+    that could not be checked.
     """
 
     selected: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     later_changes: dict[str, LaterChanges] = msgspec.field(default_factory=dict)
+    open_changes: dict[str, LaterChanges] = msgspec.field(default_factory=dict)
     unchecked: list[str] = msgspec.field(default_factory=list)
     count: int = 0
     is_full: bool = False
@@ -184,11 +187,20 @@ class FlashbackConflicts(msgspec.Struct):
 
     def _add_conflict(self, name: str, row_hashes: Sequence[int], text: str) -> None:
         """Record that a selected row was changed again."""
-        changes = self.later_changes.setdefault(name, LaterChanges())
-        if changes.rows.isdisjoint(row_hashes) and len(changes.examples) < _MAX_EXAMPLES:
-            changes.examples.append(text)
-        if changes.rows.isdisjoint(row_hashes):
+        known = self.later_changes.get(name)
+        changes = self.open_changes.setdefault(name, LaterChanges())
+        if changes.rows.isdisjoint(row_hashes) and (known is None or known.rows.isdisjoint(row_hashes)):
             changes.rows.add(row_hashes[0])
+            changes.examples += [text][: _MAX_EXAMPLES - len(changes.examples)]
+
+    def commit_changes(self) -> None:
+        """Add the changes of the open transaction to the later changes."""
+        for name, changes in self.open_changes.items():
+            later = self.later_changes.setdefault(name, LaterChanges())
+            later.rows |= changes.rows
+            later.examples += changes.examples[: _MAX_EXAMPLES - len(later.examples)]
+            later.others += changes.others[: _MAX_EXAMPLES + 1 - len(later.others)]
+        self.open_changes.clear()
 
     def note_rows(self, location: str, table: TableMap, event: tuple[int, memoryview], limits: Limits) -> None:
         """Record the rows of an event of which no row is selected, see `add_rows`."""
@@ -205,7 +217,7 @@ class FlashbackConflicts(msgspec.Struct):
             text: the statement, as text for messages.
         """
         if self.selected.get(name):
-            others = self.later_changes.setdefault(name, LaterChanges()).others
+            others = self.open_changes.setdefault(name, LaterChanges()).others
             if len(others) <= _MAX_EXAMPLES:
                 others.append(text)
 
@@ -362,6 +374,32 @@ def _find_other_tables(sql: str, database: str) -> list[str]:
         return []
 
 
+def find_statements(
+    batch: Batch, start: int, stop: int, names: Sequence[str], limits: Limits
+) -> Iterator[TableStatement]:
+    """Yield the events `[start, stop)` whose statement names tables; `names`: see `find_defined_tables`."""
+    for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
+        if code not in STATEMENT_EVENTS:
+            continue
+        event = get_event(batch, index)
+        if code in QUERY_EVENTS and get_query_kind(code, event.body) is not QueryKind.STATEMENT:
+            continue
+        try:
+            parts, sql = read_statement(event, limits)
+            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+        except (MalformedError, DecompressionError):
+            continue
+        tables, changes_rows = find_defined_tables(text, database, names), find_dropped_database(text) is not None
+        if tables is None:
+            table, changes_rows = find_changed_table(text, database), True
+            tables = [] if table is None else [table]
+        changes_rows = changes_rows or (
+            statement_name(text).partition(" ")[0] != "CREATE" and any(iter_emptied_tables(text, database))
+        )
+        if tables:
+            yield TableStatement(index, tuple(map(unquote_name, tables)), changes_rows)
+
+
 def statement_name(sql: str) -> str:
     """Return the first words of a statement, for messages."""
     words = _WORDS.match(sql, skip_gap(sql))
@@ -380,12 +418,25 @@ _EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | 
 _CASCADES_LOGGED_SINCE = (9, 6)
 """First MySQL version that logs the rows changed by foreign keys."""
 
+_BOUNDARY_EVENTS = GTID_EVENTS | STATEMENT_EVENTS | {_T.XID, _T.XA_PREPARE, _T.FORMAT_DESCRIPTION}
+"""Events that may begin or end a transaction; row events end a group of one statement."""
+
 _UNREADABLE_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
 _STATEMENTS_WITHOUT_CHANGES = re.compile(
     rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE
 )
 _XA_STATEMENTS = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 _XA_REASON = "it is an XA transaction; its outcome is logged elsewhere"
+
+
+_ROWS_LOST = "the rows that it removed cannot be brought back from this log"
+
+
+class _RemainingStatement(NamedTuple):
+    """A statement that the script does not reverse. removes_rows: it drops or empties a selected table."""
+
+    subject: str
+    removes_rows: bool
 
 
 class FlashbackScript(msgspec.Struct):
@@ -410,6 +461,8 @@ class FlashbackScript(msgspec.Struct):
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     row_changes: int = 0
     """Number of row changes written."""
+    skipped: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    """The open transaction of the records that are not selected."""
     needs_description: bool = False
     """True if a BINLOG statement after the last FORMAT_DESCRIPTION needs that event before it."""
 
@@ -419,6 +472,7 @@ class FlashbackScript(msgspec.Struct):
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
         """Return the text for each record, to be written in reverse order."""
+        self._commit_skipped()
         notes = context.tracker.track_batch(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         return [
@@ -455,8 +509,14 @@ class FlashbackScript(msgspec.Struct):
     def note_gap(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()
+        self._commit_skipped()
         self.changed = None
         return b""
+
+    def _commit_skipped(self) -> None:
+        """Count the changes of the unselected transaction, whose end will not be found."""
+        self.skipped.reset()
+        self.conflicts.commit_changes()
 
     def finish(self) -> bytes:
         """Return the beginning of the script. Raises RefusedError: the last transaction is incomplete."""
@@ -572,9 +632,7 @@ class FlashbackScript(msgspec.Struct):
             return text, self._warn_inexact(event, table) if text and table is not None else ()
         if event.code in QUERY_EVENTS:
             statement = self._check_query(event, limits)
-            return b"", () if statement is None else (
-                self._warn_left_out(event, f"{statement} is not reversed because of --skip-ddl"),
-            )
+            return b"", () if statement is None else (self._warn_statement(event, statement),)
         if event.code == _T.XA_PREPARE:
             raise Irreversible(_XA_REASON)
         if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
@@ -603,7 +661,15 @@ class FlashbackScript(msgspec.Struct):
         message = f"{self.label or 'outside of a transaction'}: {subject}"
         return make_event_finding(event, "statement-left-out", message, Severity.WARNING)
 
-    def _check_query(self, event: Event, limits: Limits) -> str | None:
+    def _warn_statement(self, event: Event, statement: _RemainingStatement) -> Finding:
+        """Return a warning about a statement that remains in effect."""
+        subject = f"{statement.subject} is not reversed because of --skip-ddl"
+        if not statement.removes_rows:
+            return self._warn_left_out(event, subject)
+        message = f"{self.label or 'outside of a transaction'}: {subject}; {_ROWS_LOST}"
+        return make_event_finding(event, NOT_REVERSIBLE, message, Severity.WARNING)
+
+    def _check_query(self, event: Event, limits: Limits) -> _RemainingStatement | None:
         """Check a QUERY event; return the DDL statement that remains in effect, None if the event changes nothing.
 
         Raises:
@@ -620,8 +686,8 @@ class FlashbackScript(msgspec.Struct):
             return self._check_statement(sql, parts)
         return None
 
-    def _check_statement(self, sql: bytes, parts: QueryParts) -> str | None:
-        """Check a statement other than BEGIN, COMMIT and the like; return its name if it defines selected tables.
+    def _check_statement(self, sql: bytes, parts: QueryParts) -> _RemainingStatement | None:
+        """Check a statement other than BEGIN, COMMIT and the like; return it if it defines selected tables.
 
         Raises:
             Irreversible: it changes rows, or it changes definitions and --skip-ddl is not given.
@@ -638,9 +704,13 @@ class FlashbackScript(msgspec.Struct):
         if not selected and is_selected is not None:
             return None
         subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
+        removes_rows = find_dropped_database(text) is not None or not set(selected).isdisjoint(
+            iter_emptied_tables(text, database)
+        )
         if self.options.skip_ddl:
-            return subject
-        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which cannot be reversed")
+            return _RemainingStatement(subject, removes_rows)
+        reason = f"cannot be reversed; {_ROWS_LOST}" if removes_rows else "cannot be reversed"
+        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which {reason}")
 
     def _reverse_rows(
         self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
@@ -672,6 +742,7 @@ class FlashbackScript(msgspec.Struct):
         if self.options.is_partial:
             location = self._describe_location(context, event, self.label)
             self.conflicts.add_rows(location, table, (event.code, event.body), selected_rows, limits, sets_all=is_exact)
+            self.conflicts.commit_changes()
         if selected is None:
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
@@ -750,6 +821,18 @@ class FlashbackScript(msgspec.Struct):
                 self._note_statement(
                     event, self._describe_location(context, event, _transaction_label(notes.owners[index])), limits
                 )
+            if code in _BOUNDARY_EVENTS or (code in ROW_EVENTS and self.skipped.is_open and not self.skipped.is_begun):
+                self._step_skipped(get_event(batch, index), is_relay_log=context.is_relay_log)
+
+    def _step_skipped(self, event: Event, *, is_relay_log: bool) -> None:
+        """Note an event that may begin or end an unselected transaction; forget the changes of one without an end."""
+        is_restart = event.code == _T.FORMAT_DESCRIPTION and not is_relay_log
+        if self.skipped.is_open and (is_restart or event.code in GTID_EVENTS):
+            self.conflicts.open_changes.clear()
+            self.skipped.reset()
+        self.skipped.add_event(event.code, event.body)
+        if not self.skipped.is_open:
+            self.conflicts.commit_changes()
 
     def _note_rows(
         self, event: Event, table: TableMap, location: str, description: FormatDescription, limits: Limits

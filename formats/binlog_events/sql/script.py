@@ -656,6 +656,8 @@ class SqlScript(EventStatementWriter):
         prefix += self._commit_implied(context.owner)
         if code in GTID_EVENTS or (step is GroupStep.OPENS and not was_open):
             prefix += self._roll_back()  # the previous transaction has no end
+        if not self.skips_next and self.script_filter.stop_at_annotation(context):
+            return prefix
         return self._write_event(context, step, prefix)
 
     def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:

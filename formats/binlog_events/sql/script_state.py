@@ -293,8 +293,8 @@ class StatementPattern:
             raise UsageError(f"--stop-before {text!r}: no statement")
         self._first = self._words[0]
 
-    def matches(self, sql: bytes, database: bytes) -> bool:
-        """Return whether a statement matches the pattern."""
+    def matches(self, sql: bytes, database: bytes | None) -> bool:
+        """Return whether a statement matches the pattern. database: the current one; None = it is not logged."""
         words = _join_qualified_names(list(_iter_words(sql[:_MAX_BYTES])))
         if not words or words[0] != self._first:
             return False
@@ -307,15 +307,17 @@ class StatementPattern:
         return is_list and any(_is_same_word(word, pattern[2], database) for word in words[2:])
 
 
-def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes) -> bool:
+def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes | None) -> bool:
     """Return whether the words begin with the words of the pattern."""
     return len(words) >= len(pattern) and all(
         _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
     )
 
 
-def _is_same_word(word: bytes, pattern_word: bytes, database: bytes) -> bool:
-    """Return whether a word equals a word of the pattern."""
+def _is_same_word(word: bytes, pattern_word: bytes, database: bytes | None) -> bool:
+    """Return whether a word equals a word of the pattern; if the database is not logged, it is that of the pattern."""
+    if database is None:
+        database = pattern_word.partition(b".")[0]
     return word == pattern_word or (b"." in pattern_word and b"%b.%b" % (database.upper(), word) == pattern_word)
 
 
@@ -435,7 +437,17 @@ class ScriptFilter:
 
     def stop_if_matched(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
         """Return whether the script ends before this statement; if so, record the finding."""
-        if self.pattern is None or not self.pattern.matches(sql, parts.db):
+        return self._stop_if_matched(context, sql, parts.db)
+
+    def stop_at_annotation(self, context: EventContext) -> bool:
+        """Return whether the script ends before the row events of this statement; if so, record the finding."""
+        code, body = context.event.code, context.event.body
+        if self.pattern is None or code not in (EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY):
+            return False
+        return self._stop_if_matched(context, bytes(body[code == EventType.ROWS_QUERY :]), None)
+
+    def _stop_if_matched(self, context: EventContext, sql: bytes, database: bytes | None) -> bool:
+        if self.pattern is None or not self.pattern.matches(sql, database):
             return False
         position = f"{context.file.name}:{context.event.start}"
         gtid = f", GTID {context.owner.gtid}" if context.owner.gtid else ""
@@ -465,7 +477,7 @@ class ScriptFilter:
             first = self._first_left_out
             findings.append(structs_replace(first, message=f"{self._left_out:,} {first.message}"))
         if self.pattern is not None and self.stopped is None:
-            message = f"--stop-before {self.pattern.text!r}: the log has no such statement; the script runs to the end"
+            message = f"--stop-before {self.pattern.text!r}: the log has no such statement"
             findings.append(make_finding("statement-left-out", None, 0, message))
         return findings
 

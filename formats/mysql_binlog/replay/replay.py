@@ -267,6 +267,8 @@ class BinlogReplayer:
         earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
         if self._startup is not None:
             details["startup"] = self._startup.details
+        elif not any(log.is_relay for log in self._logs):
+            details["startup"] = {"undetermined": "no .index file is among the files; name the data directory"}
         doubt = None if self._skips_newest else self._recovery.find_doubt()
         if doubt is not None:
             details["startup"] = {"starts": None, "not_checked": [doubt]}

@@ -205,6 +205,8 @@ def _has_predecessors(event: Event) -> bool:
 
 _T = EventType
 _W = Severity.WARNING
+_MIN_ZERO_RUN = 16
+"""Number of zero bytes with which no row event begins: after table id and flags come numbers that are not 0."""
 _FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 RARE_FLAGS = 0xFFFF & ~KNOWN_FLAGS | _FOREIGN_FLAGS
 """Flags that only some events have; the compiled path stops at such events."""
@@ -407,7 +409,7 @@ class RowRules:
         if header.table_id == DUMMY_TABLE_ID and is_last:
             return
         if columns is None:
-            yield from self._check_missing_map(header.table_id)
+            yield from self._check_missing_map(event, header.table_id)
         elif columns != header.n_cols:
             text = (
                 f"the row event has {header.n_cols} columns, the TABLE_MAP of table id {header.table_id} has {columns}"
@@ -430,8 +432,16 @@ class RowRules:
             if reports:
                 yield EventFault("payload-undecodable", f"{UNKNOWN_FRACTIONS}: {error.args[0]}", "old-fractions", _W)
 
-    def _check_missing_map(self, table_id: int) -> Iterator[EventFault]:
-        """Yield the fault of a row event without a table map."""
+    def _check_missing_map(self, event: Event, table_id: int) -> Iterator[EventFault]:
+        """Yield the fault of a row event without a table map, or of one whose table id was overwritten by zeros."""
+        body = bytes(event.body)
+        zeros = len(body) - len(body.lstrip(b"\0"))
+        if zeros >= _MIN_ZERO_RUN:
+            text = (
+                f"{zeros:,} zero bytes at the start of the event's body: its table id and a part of its rows are lost"
+            )
+            yield EventFault("dangling-reference", text, "zeros", None, {"zeros": zeros})
+            return
         if not self.is_after_damage:
             text = f"a row event of table id {table_id}, but its statement has no TABLE_MAP with this id"
             yield EventFault("dangling-reference", text, "table-map-missing", None, {"table_id": table_id})

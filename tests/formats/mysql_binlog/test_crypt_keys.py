@@ -10,6 +10,7 @@ import pytest
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.binlog_events.crypt import keys_and_ciphers as encrypt
 from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 
 ENCRYPTED = [
@@ -152,3 +153,17 @@ def test_a_hostile_keyring_is_one_clear_line(ring: bytes) -> None:
     with pytest.raises(KeyFileError) as found:
         encrypt.read_mysql_master_key(ring, KEY_ID)
     says(found)
+
+
+def test_a_key_file_of_the_other_server_is_recognised(corpus: Path) -> None:
+    generated = corpus / "mysql-binlog/generated"
+    keys = str(generated / "mariadb-11.8/encrypted/keys.txt")
+    done = invoke("verify", "--keyfile", keys, str(generated / "mysql-9.7/encrypted/enc-bin.000001"))
+    assert "this is a key file of MariaDB; the log is MySQL's" in done.err
+
+
+def test_the_diagnosis_of_an_encrypted_directory_asks_for_the_key(corpus: Path) -> None:
+    directory = str(corpus / "mysql-binlog/generated/mysql-9.7/encrypted")
+    assert invoke("diagnose", directory).text.splitlines()[-1].strip() == (
+        f"binlogtool diagnose --keyfile KEYFILE {directory}"
+    )

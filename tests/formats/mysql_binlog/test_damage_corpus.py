@@ -163,3 +163,10 @@ def test_the_size_that_the_checksum_proves_is_told(corpus: Path) -> None:
     assert sizes["mysql-9.7/crc-length-too-small.bin"] == (7, 525)
     assert sizes["mariadb-11.8/crc-length-too-big.bin"] == (66368, 832)
     assert sizes["mariadb-11.8/crc-length-too-small.bin"] == (0, 544)
+
+
+def test_zeros_at_the_start_of_a_row_event_are_no_missing_table_map(corpus: Path) -> None:
+    """Bytes 12,495 to 13,518 are zeros; the body of the row event at 12,479 begins at 12,498 (expected.json)."""
+    report = judged_file(corpus / "mysql-binlog/generated/damaged/mariadb-11.8/nocrc-zero-hole.bin")
+    (found,) = [one for one in errors(report) if one.offset == 12479]
+    assert found.message.startswith("1,021 zero bytes at the start of the event's body")

@@ -302,6 +302,19 @@ def test_a_statement_inside_a_transaction_stops_before_the_transaction(tmp_path:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("words", ["delete from orders", "DELETE FROM shop.orders"])
+def test_the_statement_of_row_events_stops_before_the_transaction(words: str) -> None:
+    """The DELETE of the guides' log is row events of 0-1-7 with an annotation that does not name the database."""
+    guide = str(Path(__file__).parents[2] / "corpus/guides/mariadb")
+    done = invoke("dump", "-O", "sql", "--stop-before", words, guide)
+    assert done.code == 0
+    assert re.search(r"stopped before .* at mariadb-bin\.000002:\d+, GTID 0-1-7, ", done.err)
+    assert "the last transaction before it is GTID 0-1-6" in done.err
+    assert done.text.count("\nCOMMIT\n") == 3
+    other = invoke("dump", "-O", "sql", "--stop-before", "delete from stock", guide)
+    assert (other.code, "the log has no such statement" in other.err) == (1, True)
+
+
 def test_nothing_to_stop_before_is_told(tmp_path: Path) -> None:
     done = dumped(tmp_path, transaction(1, MAPPED, insert(1, b"a")), "--stop-before", "drop table x")
     assert done.code == 1 and "the log has no such statement" in done.err and done.text.count("COMMIT\n") == 1
