@@ -651,9 +651,8 @@ class LogReader(LogFiles):
         self._name_finder = finder if self.is_stream and finder.is_needed else None
 
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
-        """Return the names in the selection that this log does not have, and positions inside records, after a pass.
-
-        selected_count: how many records the pass selected. The log is reread where needed.
+        """Return the names in the selection that this log lacks, and positions inside records, after a pass that
+        selected `selected_count` records; the log is reread where needed.
         """
         finder, last_filter = UnmatchedNameFinder(selection, self._hints.schema), self._last_filter
         remarks = () if last_filter is None else last_filter.inside.values()

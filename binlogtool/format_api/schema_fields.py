@@ -1,25 +1,14 @@
-"""Bounded field types of schemas, the kernel decorator, kernels that load integers, and readers generated from a
-schema.
-
-The kernel compiler reads only the annotations of parameters; their names are free. A function with an array parameter
-of another type than those below cannot be compiled, which is a build error.
+"""Bounded field types of schemas, the kernel decorator, kernels that load integers, readers generated from a schema.
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
-kernels, uses only literals and the constants below, and never loops without consuming a byte. It runs as
-Python; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
-unsigned 64-bit fields.
+kernels and never loops without consuming a byte. It runs as Python, and the build turns its source into C. Values are
+int64: the bit pattern of unsigned 64-bit fields. The compiler reads the annotations of parameters, not their names.
 
     scalar kernel   read(buf, p, n) -> (value, next)
     record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]
 
-`n` is the end of the readable bytes; `next` < 0 is the reason why there is no value: SHORT or MALFORMED.
-
-A schema defines the position of each field; `dump` shows its named fields in order, flags as numbers and other codes by
-name. A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*:
-the class of its field has an attribute `leaf` of type `LeafFormat`.
-
-A format names the schema and the fields; the generator is `schema.body_decoders`, imported by name at the first call,
-as formats must not import upper layers.
+`n` is the end of the readable bytes; `next` < 0 (SHORT, MALFORMED) says why there is no value. A value that a schema
+cannot express is a *leaf*: the class of its field has an attribute `leaf`. A field only for layout is a `HiddenField`.
 """
 
 from __future__ import annotations
@@ -608,10 +597,7 @@ class PeekInt(Subconstruct):  # type: ignore[misc]
 
 
 class BoundedCount(Subconstruct):  # type: ignore[misc]
-    """Number of the following elements, not shown.
-
-    Each element takes at least `smallest` bytes, so the number is checked against the remaining bytes.
-    """
+    """Number of the following elements, not shown; it is checked, since each takes at least `smallest` bytes."""
 
     def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
         super().__init__(subcon)
@@ -626,7 +612,7 @@ class BoundedCount(Subconstruct):  # type: ignore[misc]
 
 
 class FieldsByCode(Construct):  # type: ignore[misc]
-    """Fields in any order up to the end of the stream; the byte with which each begins says which field it is.
+    """Fields in any order up to the end of the stream; the first byte of each is its code.
 
     Args:
         fields: code -> named schema of a field, from its code on; a part `value` of it is shown as the field itself.

@@ -16,7 +16,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,13 +30,12 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
 from binlogtool.formats.binlog_events.replay.applier import (
     ExecutedGtids,
-    as_bytes,
     as_text,
     parse_executed,
     read_listed_gtids,
 )
 from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
-from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     FLAGS_AT,
@@ -62,104 +60,9 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     parse_log_name,
     to_printable,
 )
+from binlogtool.formats.mysql_binlog.replay.commit_marks import XA_FINISH, CommitMark, CommitMarks, get_xa_id
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 from binlogtool.limits import Limits
-
-# --- Commit marks as MySQL's recovery reads them ---
-
-MAX_REMEMBERED = 65_536
-"""Maximum number of XIDs and XA transactions that are remembered; they come in roughly ascending order."""
-
-_INVALID_XID = (1 << 64) - 1
-"""XID of a QUERY that is no atomic DDL."""
-
-
-class CommitMark(msgspec.Struct, frozen=True):
-    """Commit mark: an event that recovery takes as the end of a transaction; `body`: its fields, as in the spec."""
-
-    offset: int
-    kind: str
-    body: Any
-
-
-class CommitMarks(msgspec.Struct):
-    """All marks so far, in file order, as MySQL follows them (`binlog::Log_sanitizer`).
-
-    `first_fault`: offset and message of the first one that stops recovery. `unreadable_offset`: of a QUERY without
-    text, where the server may stop reading. `in_transaction`: a transaction is open after the last mark.
-    """
-
-    first_fault: tuple[int, str] | None = None
-    unreadable_offset: int | None = None
-    in_transaction: bool = False
-    _xids: dict[int, None] = msgspec.field(default_factory=dict)
-    _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
-
-    def add_mark(self, mark: CommitMark) -> None:
-        """Add the next mark."""
-        if self.first_fault is not None:
-            return
-        reason = next(self._iter_faults(mark), None)
-        if reason is not None:
-            self.first_fault = mark.offset, reason
-
-    def _iter_faults(self, mark: CommitMark) -> Iterator[str]:
-        """Yield the messages about a mark that stop recovery."""
-        body = mark.body
-        if mark.kind == "XID":
-            yield from self._end_transaction("XID")
-            yield from self._check_xid(body.get("xid"))
-        elif mark.kind == "XA_PREPARE":
-            yield from self._end_transaction("XA_PREPARE")
-            fault = self._xa_states.prepare(_get_xa_id(body), one_phase=bool(body.get("one_phase")))
-            yield from () if fault is None else (fault,)
-        else:
-            yield from self._follow_query(mark.offset, body)
-
-    def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
-        """Follow a QUERY; the server compares its text exactly."""
-        text, status = as_text(body.get("sql")), body.get("status_vars") or {}
-        sql = text.partition("\0")[0]
-        if sql == "BEGIN" or sql.startswith("XA START"):
-            yield from self._check_outside("BEGIN or XA START")
-            self.in_transaction = True
-        elif (xid := status.get("xid", status.get("ddl_logged_with_xid"))) is not None and xid != _INVALID_XID:
-            yield from self._check_outside("DDL")
-            yield from self._check_xid(xid)
-        elif sql in ("COMMIT", "ROLLBACK"):
-            yield from self._end_transaction(sql)
-        elif sql.startswith(_XA_FINISH):
-            yield from self._check_outside(" ".join(sql.split()[:2]))
-            finish = parse_xa_finish(sql.encode("utf-8", "replace"))
-            fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
-            yield from () if fault is None else (fault,)
-        elif not text and self.unreadable_offset is None:
-            self.unreadable_offset = offset
-
-    def _check_outside(self, event: str) -> Iterator[str]:
-        if self.in_transaction:
-            yield f"{event} inside a transaction"
-
-    def _end_transaction(self, event: str) -> Iterator[str]:
-        if not self.in_transaction:
-            yield f"{event} outside a transaction"
-        self.in_transaction = False
-
-    def _check_xid(self, number: Any) -> Iterator[str]:
-        """Check an XID, and remember it."""
-        if not isinstance(number, int):
-            return
-        if number in self._xids:
-            yield f"the XID {number} is in the log twice"
-        self._xids[number] = None
-        if len(self._xids) > MAX_REMEMBERED:
-            del self._xids[next(iter(self._xids))]
-
-
-def _get_xa_id(body: Mapping[str, Any]) -> XaId:
-    """Return the id of the transaction that an XA_PREPARE event prepares."""
-    return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
-
 
 # --- Selection of the applied files ---
 
@@ -644,7 +547,6 @@ MAX_LISTED_XIDS = 100
 _GTID_EVENTS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _GTID_LIST_EVENTS = ("PREVIOUS_GTIDS", "GTID_LIST")
 _COMMIT_MARK_EVENTS = ("XID", "XA_PREPARE", "QUERY", "QUERY_COMPRESSED")
-_XA_FINISH = ("XA COMMIT", "XA ROLLBACK")
 _MARK_TYPES = frozenset({EventType[name] for name in _COMMIT_MARK_EVENTS})
 _GTID_TYPES = frozenset({EventType[name] for name in _GTID_EVENTS} | {EventType.ANONYMOUS_GTID})
 _SESSION_TYPES = frozenset({EventType.INTVAR, EventType.RAND, EventType.USER_VAR})
@@ -824,14 +726,14 @@ class CrashRecovery:
         if type_name == "XID":
             self._note_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
-            xa_id = _get_xa_id(body)
+            xa_id = get_xa_id(body)
             if not body.get("one_phase") and len(self._prepared) < MAX_LISTED_XIDS:
                 self._prepared[xa_id] = None
         else:
             status = body.get("status_vars") or {}
             self._note_xid(status.get("xid", status.get("ddl_logged_with_xid")))
             sql = as_text(body.get("sql"))
-            if sql[:12].upper().startswith(_XA_FINISH):
+            if sql[:12].upper().startswith(XA_FINISH):
                 self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
     def _note_xid(self, number: Any) -> None:

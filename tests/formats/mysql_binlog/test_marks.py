@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.replay.crash_recovery import MAX_REMEMBERED, CommitMark, CommitMarks
+from binlogtool.formats.mysql_binlog.replay.commit_marks import MAX_REMEMBERED, CommitMark, CommitMarks
 
 X, Y = ({"format_id": 1, "gtrid": name, "bqual": ""} for name in "xy")
 
