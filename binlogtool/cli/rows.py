@@ -90,7 +90,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             run.progress.records += rows.row_count or 0
             remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
-                run.say(f"the selection contains no row of {table}")
+                unmatched = log.find_unmatched(replace(selection, objects=(), exclude_objects=(), where=None), 0)
+                for text in (f"the selection contains no row of {table}", *unmatched.missing, *unmatched.absent):
+                    run.say(text)
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings

@@ -243,6 +243,8 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     ) -> Iterator[tuple[int, int, EnvelopeColumns]]:
         """Yield runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
         end = batch.records.count if end is None else end
+        if record_filter.lacks_statements(batch, begin, end):
+            return
         if can_select_compiled(batch, record_filter):
             for runs, envelope in self._select_compiled(batch, record_filter, begin, end):
                 for first, last in runs:

@@ -304,11 +304,16 @@ class RecordFilter(msgspec.Struct):
                 break
             column, first = read_column(name, indexes[0], indexes[-1] + 1), indexes[0]
             statements = self._match_statements(batch, first, indexes[-1] + 1) if name == "object" else frozenset()
-            if matches == self._is_included_object and self.selection.statements == "only":
-                indexes = [index for index in indexes if index in statements]
-                continue
             indexes = [index for index in indexes if matches(column[index - first]) or index in statements]
+        if self.selection.statements == "only" and indexes:
+            indexes = sorted(self._match_statements(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
         return indexes
+
+    def lacks_statements(self, batch: Batch, start: int, stop: int) -> bool:
+        """Return True if only statements are selected, whatever their transaction, and `[start, stop)` has none."""
+        s = self.selection
+        needs_transactions = self.transactions or s.xid is not None or s.origins or s.exclude_origins
+        return s.statements == "only" and not needs_transactions and not self._match_statements(batch, start, stop)
 
     def _match_statements(self, batch: Batch, start: int, stop: int) -> frozenset[int]:
         """Return the indexes of the statements among `[start, stop)` that name selected objects."""
@@ -362,11 +367,11 @@ class RecordFilter(msgspec.Struct):
         s = self.selection
         if s.start_time is not None or s.stop_time is not None:
             yield "time", self._is_between_times if s.once else self._is_in_time
-        if s.objects:
+        if s.objects and s.statements != "only":
             yield "object", self._is_included_object
         if s.types:
             yield "type", self.types.__contains__
-        if s.exclude_objects:
+        if s.exclude_objects and s.statements != "only":
             yield "object", lambda name: not self._is_excluded_object(name)
         if s.origins:
             yield "origin", s.origins.__contains__
