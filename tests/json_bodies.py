@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from binlogtool.format_api.schema_fields import BodySchema
+from binlogtool.schema.backends import compile_generated
 from binlogtool.schema.json_body_codegen import generate_json_body
 from binlogtool.schema.program import U64
-from binlogtool.schema.python_backend import compile_generated
 
 
 class Guarded(bytearray):

@@ -19,10 +19,11 @@ import binlogtool
 from binlogtool.errors import RefusedError, RepairFailedError
 from binlogtool.limits import Limits
 from binlogtool.repair import atomic_file_changes as transaction
-from binlogtool.repair.apply_plan import apply_plan, apply_undo
+from binlogtool.repair.apply_plan import apply_plan
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.plan import RepairPolicy
 from binlogtool.repair.undo_file import read_undo_file, restore_file
+from binlogtool.repair.undo_repair import apply_undo
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
 
