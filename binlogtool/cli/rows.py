@@ -26,7 +26,7 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.core.record_selection import FileFinding, describe_time_fractions
+from binlogtool.core.record_selection import FileFinding
 from binlogtool.errors import RefusedError, UsageError, suggest_names
 from binlogtool.findings import ENCRYPTED
 
@@ -90,16 +90,16 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             run.progress.records += rows.row_count or 0
             remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
-                unmatched = log.find_unmatched(replace(selection, objects=(), exclude_objects=(), where=None), 0)
-                for text in (f"the selection contains no row of {table}", *unmatched.missing, *unmatched.absent):
-                    run.say(text)
+                run.say(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
         report_statements(run, log, selection)
-        whole = log.files[0].format.output.has_whole_seconds
-        for text in describe_time_fractions(selection, has_whole_seconds=whole) if tables else ():
-            run.say(text)
+        if tables and (selection.start_time, selection.stop_time) != (None, None):
+            by_time = replace(selection, objects=(), exclude_objects=(), where=None)
+            unmatched = log.find_unmatched(by_time, run.progress.records)
+            for text in (*unmatched.missing, *unmatched.absent):
+                run.say(text)
     _report_troubles(run, troubles)
     return run.status
 

@@ -72,7 +72,7 @@ def test_state_remembers_a_log_that_was_closed_since(log: Path, tmp_path: Path) 
     log.write_bytes(data)
     done = invoke(*words)
     found = [one["id"] for file in json.loads(done.out)["files"] for one in file["findings"]]
-    assert done.code == 0 and "changed-while-read" not in found
+    assert done.code == 0 and "changed-since-run" not in found
 
 
 def test_state_tells_another_change_of_the_beginning(log: Path, tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_state_tells_another_change_of_the_beginning(log: Path, tmp_path: Path) 
     data[SERVER_VERSION_AT] ^= 1
     log.write_bytes(data)
     found = [one["id"] for file in json.loads(invoke(*words).out)["files"] for one in file["findings"]]
-    assert "changed-while-read" in found
+    assert "changed-since-run" in found
