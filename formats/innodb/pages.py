@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from struct import iter_unpack
 from typing import Any, NamedTuple
 
-from construct import Array, Bytes, Int8ub, Int16ub, Int32ub, Int64ub, Struct
+from construct import Array, Bytes, Int8ub, Int16ub, Int32ub, Int64ub, Int64ul, Struct
 
 from binlogtool.format_api.layout import CRC32C, RangeReader
 
@@ -47,6 +47,9 @@ UNDO_LOG_HEADER = Struct(
     "xid" / Bytes(128),
 )  # fmt: skip
 """Header of an undo log with the XID of its transaction (trx0undo.h)."""
+
+OWN_XID = Struct("prefix" / Bytes(8), "server_id" / Int64ul, "number" / Int64ul)
+"""XID of a transaction that the server prepared for its binary log (`xid_t::set`)."""
 
 
 def make_rollback_segment(page_size: int) -> Struct[Any, Any]:

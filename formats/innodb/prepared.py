@@ -11,6 +11,7 @@ from typing import NamedTuple
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.formats.innodb.pages import (
     NO_PAGE,
+    OWN_XID,
     PAGE_HEADER,
     TRANSACTION_SYSTEM,
     TRX_SYS_PAGE,
@@ -31,8 +32,7 @@ _PREPARED = 5
 """`TRX_UNDO_PREPARED`."""
 _STATES = frozenset({1, 2, 4, _PREPARED})
 """Active, cached, to be purged, prepared."""
-_OWN_PREFIX, _OWN_LENGTH, _OWN_NUMBER_AT = b"MySQLXid", 24, 16
-"""XID of a transaction that the server prepared for its binary log: prefix, server id, number (`xid_t::set`)."""
+_OWN_PREFIX = b"MySQLXid"
 _MAX_UNDO_SEGMENTS = 1024
 
 
@@ -95,5 +95,6 @@ def _read_prepared(page: bytes) -> int | None:
     if segment.state != _PREPARED:
         return None
     header = UNDO_LOG_HEADER.parse(page[segment.last_log :])
-    is_own = (header.gtrid_length, header.bqual_length) == (_OWN_LENGTH, 0) and header.xid.startswith(_OWN_PREFIX)
-    return int.from_bytes(header.xid[_OWN_NUMBER_AT:_OWN_LENGTH], "little") if is_own else 0
+    own_xid = OWN_XID.parse(header.xid)
+    is_own = (header.gtrid_length, header.bqual_length, own_xid.prefix) == (OWN_XID.sizeof(), 0, _OWN_PREFIX)
+    return int(own_xid.number) if is_own else 0
