@@ -24,6 +24,7 @@ from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch,
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError
 from binlogtool.export import record_rows
+from binlogtool.export.event_columns import EventColumns, EventNames
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.record_rows import DAMAGE
@@ -84,103 +85,7 @@ class TableRun(NamedTuple):
     meta: dict[str, Any]
 
 
-class EventNames:
-    """Texts that events refer to by number: files, transactions before their own number, absent columns.
-
-    Attributes:
-        files, sources, absent: the texts; `sources` also contains sequence numbers.
-    """
-
-    def __init__(self) -> None:
-        self.files: dict[str, int] = {}
-        self.sources: dict[tuple[str | None, int | None], int] = {}
-        self.absent: dict[tuple[tuple[int, int], ...], int] = {(): 0}
-
-    @property
-    def has_too_many(self) -> bool:
-        """True if there are so many texts that they should be discarded before others are added."""
-        return len(self.files) + len(self.sources) + len(self.absent) > _MAX_NAMES
-
-
-_MAX_NAMES = 4096
 _EVENT_COLUMNS = ("sizes", "sides", "absent", "times", "servers", "files", "records", "offsets", "sources", "serials")
-
-
-class EventColumns:
-    """Metadata of the row events of one row batch: numpy arrays with one entry per event, or per row, in log order.
-
-    selected: the rows that are selected; None = all.
-
-    Attributes:
-        commits: for each row, whether it is the last row of its transaction.
-    """
-
-    def __init__(self, row_batch: RowBatch, names: EventNames) -> None:
-        events = row_batch.rows
-        kinds, layouts = events.kinds, np.asarray(events.kind_indexes)
-        owners, serials = np.asarray(events.owners), np.asarray(events.serials)
-        source_numbers = [names.sources.setdefault(one, len(names.sources)) for one in events.sources]
-        absent_numbers = [names.absent.setdefault(tuple(one), len(names.absent)) for _, one in kinds]
-        self.sizes = np.asarray(events.row_counts)
-        self.sides = np.array([side for side, _ in kinds], dtype=np.uint8)[layouts]
-        self.absent = np.array(absent_numbers)[layouts]
-        self.times, self.servers = np.asarray(events.times), np.asarray(events.origins)
-        file = names.files.setdefault(record_rows.printable_path(row_batch.file), len(names.files))
-        self.files = np.full(len(layouts), file)
-        self.records = np.asarray(events.record_indexes) + row_batch.record
-        self.offsets = np.asarray(events.offsets) + row_batch.base
-        self.sources = np.where(owners < 0, -1, np.array([*source_numbers, -1])[owners])
-        self.serials, self._sources = serials, list(names.sources)
-        self.groups, self.ends = np.asarray(events.groups), np.cumsum(self.sizes)
-        self.selected: Any = None
-        self.commits = np.zeros(self.row_count, dtype=bool)
-
-    @property
-    def row_count(self) -> int:
-        """Number of rows of all events."""
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def row_indexes(self, events: Any) -> Any:
-        """Return the indexes of the rows of these events."""
-        sizes, starts = self.sizes[events], self.ends[events] - self.sizes[events]
-        return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-
-    def select_rows(self, selected: Any) -> None:
-        """Keep only the selected rows."""
-        self.selected = selected
-
-    def mark_commits(self, commits: Sequence[int]) -> bool:
-        """Mark the last selected row of each transaction that ends after one of these events (1).
-
-        Returns:
-            True if the last row of the transaction that was already open is not among these rows.
-        """
-        committing = np.flatnonzero(np.asarray(commits))
-        rows, before = self.ends[committing] - 1, False
-        if self.selected is not None:
-            chosen = np.flatnonzero(self.selected)
-            places = np.searchsorted(chosen, rows, side="right") - 1
-            row_groups = np.repeat(self.groups, self.sizes)
-            rows = chosen[places] if len(chosen) else np.zeros(len(places), dtype=np.int64)
-            is_own = (places >= 0) & (row_groups[rows] == self.groups[committing])
-            before, rows = bool((~is_own & (self.groups[committing] == 0)).any()), rows[is_own]
-        self.commits[rows] = True
-        return before
-
-    def find_transaction(self, event: int) -> str | None:
-        """Return the transaction of an event as text."""
-        source = self._sources[self.sources[event]] if self.sources[event] >= 0 else None
-        serial = int(self.serials[event])
-        return None if source is None or source[0] is None else f"{source[0]}{serial if serial >= 0 else ''}"
-
-    def last_row(self) -> int | None:
-        """Return the index of the last selected row; None if the last transaction has none."""
-        if self.selected is None:
-            return self.row_count - 1
-        chosen = np.flatnonzero(self.selected)
-        if not len(chosen) or np.repeat(self.groups, self.sizes)[chosen[-1]] != self.groups[-1]:
-            return None
-        return int(chosen[-1])
 
 
 class EventRun(NamedTuple):
@@ -528,7 +433,7 @@ class RouterSummary(msgspec.Struct):
     def describe(self) -> dict[str, Any]:
         """Return the details for the manifest."""
         details = {
-            "remarks": [text for text, _ in self.remarks],
+            "remarks": [text for text, _ in sorted(self.remarks, key=lambda one: not one[1])],  # tables first
             "general_rows": dict(self.general_rows),
             "untold": self.unlogged_records,
         }
@@ -769,6 +674,7 @@ class TableRouter:
             if last_event in run.event_numbers:
                 last_pending = pending
         self.summary.rows_by_file[row_batch.file] += columns.row_count if selected is None else int(selected.sum())
+        self._note_unfinished(row_batch, columns)
         if not events.open or (last_row is None and int(columns.groups[-1])):
             self._last = None
         elif last_row is not None:
@@ -802,6 +708,20 @@ class TableRouter:
         """Note that a transaction begins; the open one, if there is one, has no end."""
         self.summary.add_unfinished(self._describe_open())
         self._last = None
+
+    def _note_unfinished(self, row_batch: RowBatch, columns: EventColumns) -> None:
+        """Note the transactions without end after which another one begins in a batch."""
+        events = row_batch.rows
+        for group, event in columns.find_unfinished(events.commits, is_open=events.open):
+            if event is None:
+                if not group:
+                    self.summary.add_unfinished(self._describe_open())
+            elif (group or self.summary.has_begun) and not self.is_full:
+                offset = int(columns.offsets[event])
+                text = describe_transaction(row_batch.file, offset, columns.find_transaction(event))
+                self.summary.add_unfinished(text)
+        if columns.groups[-1] or not events.open:
+            self.summary.note_transaction(ends=False)
 
     def _describe_open(self) -> str:
         """Return a text about the transaction of the last row; "" if it has ended, or no end is expected."""

@@ -273,7 +273,7 @@ class EventTracker(msgspec.Struct):
                 self._container_owners[batch.first_record + i] = self.current_owner
             if step is GroupStep.ENDS:
                 self.current_owner = NO_OWNER
-            if step is GroupStep.ENDS or step is GroupStep.OPENS:
+            if (step is GroupStep.ENDS or step is GroupStep.OPENS) and self.container_record is None:
                 self.maps.open_ids.clear()
         return TrackedBatch(owners, maps)
 

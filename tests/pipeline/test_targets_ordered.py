@@ -48,7 +48,8 @@ def insert(*numbers: int) -> bytes:
 
 
 def transaction(number: int, *events: bytes, end: bytes = make.event(make.XID, bytes(8))) -> list[bytes]:
-    return [make.event(make.GTID, make.mariadb_gtid(number)), MAP, *events, end]
+    """events: row events, each one a statement."""
+    return [make.event(make.GTID, make.mariadb_gtid(number)), *(MAP + event for event in events), end]
 
 
 def undone(tmp_path: Path, *transactions: list[bytes], **options: object) -> tuple[Manifest, list[str]]:

@@ -29,10 +29,10 @@ def log_of_bytes(names: bytes = b"") -> Iterator[bytes]:
     metadata = b"\xfe\x04" + b"\xfe\xff" + b"\x08\x00"
     more = optional(DEFAULT_CHARSET, bytes([BINARY_COLLATION])) + names
     yield make.event(make.GTID, make.mariadb_gtid(1))
-    yield make.event(make.TABLE_MAP, table_map_body(STRING + STRING + VARCHAR, metadata, more))
+    table = make.event(make.TABLE_MAP, table_map_body(STRING + STRING + VARCHAR, metadata, more))
     images = [image([sized(b"ab"), b"\x00", sized(b"v\x00")]), image([sized(b"abcd"), None, sized(b"")])]
-    yield make.event(WRITE, rows_body(3, b"".join(images * ROWS)))
-    yield make.event(UPDATE, rows_body(3, images[0] + images[1], [[True] * 3] * 2))
+    yield table + make.event(WRITE, rows_body(3, b"".join(images * ROWS)))
+    yield table + make.event(UPDATE, rows_body(3, images[0] + images[1], [[True] * 3] * 2))
     yield make.event(make.XID, bytes(8))
 
 

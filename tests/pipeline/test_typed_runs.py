@@ -61,7 +61,7 @@ def transaction(number: int, *events: bytes, standalone: bool = False) -> Iterat
 
 
 def small_ones(count: int, special: Callable[[int], bytes] = lambda _: b"") -> Iterator[bytes]:
-    """Transactions over two tables, of all three kinds. special: an event that stands in front of the end."""
+    """Transactions over two tables, of all three kinds. special: a statement that stands in front of the end."""
     for n in range(1, count + 1):
         first, second = map_of(7), map_of(8)
         events = [first, change(7, WRITE, row(n), row(-n & 0xFFFF, b"x" * (n % 50)))]
@@ -110,7 +110,7 @@ def test_values_that_only_python_decodes_do_not_stop_compiled_code(tmp_path: Pat
     """A date without a day is in `unfit`; what is before and after it, in this table and others, is whole."""
 
     def without_a_day(n: int) -> bytes:
-        return change(7, WRITE, row(n), row(n, day=NO_DAY)) if n % 97 == 0 else b""
+        return map_of(7) + change(7, WRITE, row(n), row(n, day=NO_DAY)) if n % 97 == 0 else b""
 
     log = tmp_path / "log.000001"
     log.write_bytes(make.log(small_ones(1000, without_a_day)))
@@ -125,7 +125,7 @@ def test_values_that_only_python_decodes_do_not_stop_compiled_code(tmp_path: Pat
     ("special", "finding"),
     [
         (lambda n: make.event(WRITE, of_table(99, rows_body(3, row(n)))) if n % 50 == 0 else b"", "dangling-reference"),
-        (lambda n: change(7, WRITE, row(n)[:-2]) if n % 50 == 0 else b"", "payload-undecodable"),
+        (lambda n: map_of(7) + change(7, WRITE, row(n)[:-2]) if n % 50 == 0 else b"", "payload-undecodable"),
         (lambda n: make.event(make.QUERY, b"\x01" * 20) if n % 50 == 0 else b"", "length-out-of-bounds"),
     ],
     ids=["no map", "cut image", "broken statement"],
@@ -158,7 +158,7 @@ def test_images_that_are_not_full_say_what_is_absent(tmp_path: Path) -> None:
         present = [[True, False, False], [False, True, n % 2 == 0]]
         key = image([n.to_bytes(4, "little")])
         new = image([sized(b"new"), DAY] if n % 2 == 0 else [sized(b"new")])
-        return make.event(UPDATE, of_table(7, rows_body(3, key + new, present)))
+        return map_of(7) + make.event(UPDATE, of_table(7, rows_body(3, key + new, present)))
 
     log = tmp_path / "log.000001"
     log.write_bytes(make.log(small_ones(300, part)))
@@ -378,7 +378,7 @@ def test_compressed_events_are_unpacked_for_compiled_code(tmp_path: Path) -> Non
 
     def events() -> Iterator[bytes]:
         for n in range(1, 301):
-            yield from transaction(n, map_of(7), packed(n), change(7, WRITE, row(n + 2000)))
+            yield from transaction(n, map_of(7), packed(n), map_of(7), change(7, WRITE, row(n + 2000)))
 
     log = tmp_path / "log.000001"
     log.write_bytes(make.log(events()))

@@ -34,8 +34,8 @@ def mapped(table: bytes, columns: int = 1) -> bytes:
     return make.event(make.TABLE_MAP, table_map_body(bytes([LONG] * columns), table=table), checksum=False)
 
 
-def inserted(number: int) -> bytes:
-    return make.event(WRITE_ROWS, rows_body(1, image([number.to_bytes(4, "little")])), checksum=False)
+def inserted(number: int, last: bool = True) -> bytes:
+    return make.event(WRITE_ROWS, rows_body(1, image([number.to_bytes(4, "little")]), last=last), checksum=False)
 
 
 def said(sql: bytes) -> bytes:
@@ -46,12 +46,12 @@ XID = make.event(make.XID, (7).to_bytes(8, "little"), checksum=False)
 DESCRIPTION = make.description(b"12.3.1-MariaDB-log")
 PIECES = [
     gtid(5), gtid(6), gtid(7, server=2), gtid(1 << 63), mapped(b"t"), mapped(b"other"), mapped(b"t", 2), inserted(1),
-    inserted(513), XID, said(b"BEGIN"), said(b"COMMIT"), said(b"CREATE TABLE t (a INT PRIMARY KEY)"),
+    inserted(513, last=False), XID, said(b"BEGIN"), said(b"COMMIT"), said(b"CREATE TABLE t (a INT PRIMARY KEY)"),
     said(b"ALTER TABLE t CHANGE a b INT"), said(b"CREATE TABLE other (c INT)"), said(b"DROP TABLE t"), DESCRIPTION,
     mapped(b"t")[:-1], XID[:-1], b"rest", make.event(make.TABLE_MAP, bytes(9), checksum=False),
 ]  # fmt: skip
 NAMES = {make.GTID: "GTID", make.TABLE_MAP: "TABLE_MAP", WRITE_ROWS: "WRITE_ROWS_V1", make.XID: "XID"}
-USUAL = [gtid(9), mapped(b"t"), inserted(3), inserted(4), XID]
+USUAL = [gtid(9), mapped(b"t"), inserted(3, last=False), inserted(4), XID]
 CONDITIONS = ("type = 'GTID' or record < 5", "object = 'db.t' and after.a > 2", "offset > 17000 and txn is null")
 
 groups = st.lists(

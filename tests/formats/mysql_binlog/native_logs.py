@@ -37,7 +37,8 @@ def rows_of(done: Dumped) -> list[Any]:
 
 
 def one_column(file: Path, map_: bytes, values: Sequence[bytes | None]) -> int:
-    """A log with one table map, and each value in a row event of its own; how many values compiled code wrote."""
+    """A log with each value in a statement of its own; how many values compiled code wrote."""
+    table = make.event(make.TABLE_MAP, map_)
     rows = [make.event(WRITE_V1, rows_body(1, image([value]))) for value in values]
-    done = dumped(file, make.event(make.TABLE_MAP, map_), *[row + SPACE for row in rows])
-    return done.native - 1 - len(rows) * FILLER
+    done = dumped(file, *[table + row + SPACE for row in rows])
+    return done.native - len(rows) * (1 + FILLER)

@@ -48,10 +48,16 @@ def image(values: Iterable[bytes | None]) -> bytes:
 
 
 def rows_body(
-    columns: int, images: bytes, present: Sequence[Sequence[bool]] | None = None, extra: bytes | None = None
+    columns: int,
+    images: bytes,
+    present: Sequence[Sequence[bool]] | None = None,
+    extra: bytes | None = None,
+    last: bool = True,
 ) -> bytes:
-    """present: one list per bitmap. extra: the extra data of v2 without its length; None = v1."""
+    """present: one list per bitmap. extra: the extra data of v2 without its length; None = v1. last: STMT_END_F; the
+    row event after it needs a TABLE_MAP of its own.
+    """
     bitmaps = [[True] * columns] if present is None else present
     more = b"" if extra is None else (len(extra) + 2).to_bytes(2, "little") + extra
-    head = TABLE_ID.to_bytes(6, "little") + struct.pack("<H", 1) + more
+    head = TABLE_ID.to_bytes(6, "little") + struct.pack("<H", last) + more
     return head + lenenc(columns) + b"".join(bits(bitmap) for bitmap in bitmaps) + images

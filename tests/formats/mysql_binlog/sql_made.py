@@ -164,14 +164,12 @@ def bits_of(flags: Sequence[bool]) -> bytes:
 
 
 def a_log(source: random.Random) -> bytes:
-    """Transactions with rows of all kinds in tables of some columns."""
+    """Transactions of three statements each, with rows of all kinds in tables of some columns."""
     events = []
     for number in range(1, 25):
         columns = source.sample(COLUMNS, k=source.randrange(1, 5))
-        events += [
-            make.event(make.GTID, make.mariadb_gtid(number)),
-            make.event(make.TABLE_MAP, columns_map(columns, source)),
-        ]
+        table = make.event(make.TABLE_MAP, columns_map(columns, source))
+        events.append(make.event(make.GTID, make.mariadb_gtid(number)))
         for code in source.choices((23, 24, 25, 30, 31, 32), k=3):
             present = [[source.random() < 0.9 for _ in columns] for _ in range(2 if code in (24, 31) else 1)]
             images = b""
@@ -180,8 +178,7 @@ def a_log(source: random.Random) -> bytes:
                     chosen = [c for c, there in zip(columns, bitmap, strict=True) if there]
                     images += image([None if source.random() < 0.1 else c[3](source) for c in chosen])
             extra = source.choice((b"", b"\x01\x05ab")) if code >= 30 else None
-            events.append(
-                make.event(code, rows_body(len(columns), images, present, extra), time=source.choice((0, 5, 6)))
-            )
+            body = rows_body(len(columns), images, present, extra)
+            events += [table, make.event(code, body, time=source.choice((0, 5, 6)))]
         events.append(make.event(make.XID, bytes(8)))
     return make.log(events)

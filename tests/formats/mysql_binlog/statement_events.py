@@ -22,6 +22,11 @@ def insert(number: int, text: bytes | None) -> bytes:
     return make.event(EventType.WRITE_ROWS_V1, rows_body(2, row(number, text)))
 
 
+def insert_statement(number: int, text: bytes | None) -> bytes:
+    """TABLE_MAP and row event."""
+    return make.event(EventType.TABLE_MAP, MAP) + insert(number, text)
+
+
 def transaction(number: int, *events: bytes, flags: int = 12) -> list[bytes]:
     return [
         make.event(EventType.GTID, make.mariadb_gtid(number, flags=flags)),

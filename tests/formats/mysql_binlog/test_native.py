@@ -144,7 +144,10 @@ def test_tables_with_many_columns_are_written_the_same(file: Path, count: int) -
     map_ = make.event(make.TABLE_MAP, table_map_body(bytes([TINY]) * count))
     rows = image([bytes([i & 255]) for i in range(count)]) + image([None] * count)
     done = dumped(
-        file, map_, make.event(WRITE_V1, rows_body(count, rows)), make.event(DELETE_V1, rows_body(count, rows))
+        file,
+        map_,
+        make.event(WRITE_V1, rows_body(count, rows, last=False)),
+        make.event(DELETE_V1, rows_body(count, rows)),
     )
     assert done.native == (0 if count > 1024 else 3)
 
@@ -180,7 +183,7 @@ def test_a_map_replaces_the_one_before_it(file: Path) -> None:
     first = make.event(make.TABLE_MAP, table_map_body(bytes([TINY]), table=b"one"))
     second = make.event(make.TABLE_MAP, table_map_body(bytes([TINY]), table=b"two"))
     broken = make.event(make.TABLE_MAP, table_map_body(bytes([TINY]))[:-4])
-    row = make.event(WRITE_V1, rows_body(1, image([b"\x01"])))
+    row = make.event(WRITE_V1, rows_body(1, image([b"\x01"]), last=False))
     done = dumped(file, first, row, second, row, first, row, broken, row, first, row, row)
     tables = [json.loads(line)["object"] for line in done.text.splitlines()]
     assert tables == [
@@ -218,7 +221,8 @@ def test_very_many_maps_are_left_to_the_general_writer(file: Path) -> None:
 def test_an_event_larger_than_the_buffer_is_written_all_the_same(file: Path) -> None:
     map_ = make.event(make.TABLE_MAP, table_map_body(bytes([BLOB]), b"\x04"))
     rows = [
-        make.event(WRITE_V1, rows_body(1, image([struct.pack("<I", size) + b"y" * size]))) for size in (9, 2 << 20, 9)
+        make.event(WRITE_V1, rows_body(1, image([struct.pack("<I", size) + b"y" * size]), last=False))
+        for size in (9, 2 << 20, 9)
     ]
     done = dumped(file, map_, *rows)
     assert done.others >= 1  # whether a neighbour goes with it depends on where a batch ends
@@ -344,7 +348,7 @@ def test_damage_makes_code_forget_maps_and_transactions(file: Path) -> None:
     group = [
         make.event(make.GTID, make.mariadb_gtid(5)),
         make.event(make.TABLE_MAP, table_map_body(bytes([TINY]))),
-        make.event(WRITE_V1, rows_body(1, image([b"\x01"]))),
+        make.event(WRITE_V1, rows_body(1, image([b"\x01"]), last=False)),
     ]
     bad = bytearray(make.event(make.XID, bytes(8)))
     bad[-1] ^= 1

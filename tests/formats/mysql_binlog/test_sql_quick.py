@@ -77,14 +77,13 @@ def a_compressed_log(source: random.Random, checksum: bool) -> bytes:
         inner = [make.event(make.QUERY, make.query(b"BEGIN"), False)]
         for _ in range(source.randrange(1, 5)):
             columns = source.sample(COLUMNS, k=source.randrange(1, 5))
-            inner.append(make.event(make.TABLE_MAP, columns_map(columns, source), False))
+            table = make.event(make.TABLE_MAP, columns_map(columns, source), False)
             for code in source.choices((30, 31, 32), k=source.randrange(1, 4)):
                 images = image([c[3](source) for c in columns]) * (2 if code == 31 else 1)
                 bad = b"\x7f" * (source.random() < 0.05)
                 body = rows_body(len(columns), images + bad, [[True] * len(columns)] * (2 if code == 31 else 1), b"")
-                inner.append(
-                    make.event(code, body, False, time=source.choice((0, 5, 6)), position=source.randrange(99))
-                )
+                rows = make.event(code, body, False, time=source.choice((0, 5, 6)), position=source.randrange(99))
+                inner += [table, rows]
         inner.append(make.event(make.XID, bytes(8), False))
         packed = payload(b"".join(inner), None, compression=255)
         events += [make.event(make.GTID_LOG, make.mysql_gtid(number), checksum), make.event(40, packed, checksum)]
@@ -127,7 +126,7 @@ def a_log_of_compressed_rows(source: random.Random, checksum: bool) -> bytes:
     for number in range(1, 25):
         columns = source.sample(COLUMNS, k=source.randrange(1, 5))
         events.append(make.event(make.GTID, make.mariadb_gtid(number), checksum))
-        events.append(make.event(make.TABLE_MAP, columns_map(columns, source), checksum))
+        table = make.event(make.TABLE_MAP, columns_map(columns, source), checksum)
         for _ in range(source.randrange(1, 4)):
             code = source.choice((23, 24, 25, 30, 31, 32))
             pairs = 2 if code in (24, 31) else 1
@@ -139,7 +138,7 @@ def a_log_of_compressed_rows(source: random.Random, checksum: bool) -> bytes:
             body = head + (images if kind == "plain" else block(images, lie if images else 0))
             body += b"\0" * (source.random() < 0.05)
             code += 0 if kind == "plain" else 143 if code < 30 else 139
-            events.append(make.event(code, body, checksum, position=number))
+            events += [table, make.event(code, body, checksum, position=number)]
         events.append(make.event(make.XID, bytes(8), checksum))
     return make.log(events, checksum=checksum)
 

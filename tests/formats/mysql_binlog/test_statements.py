@@ -33,7 +33,7 @@ from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, rows_body, sized, table_map_body
-from tests.formats.mysql_binlog.statement_events import MAP, NAMES, STATUS, insert, row, transaction
+from tests.formats.mysql_binlog.statement_events import MAP, NAMES, STATUS, insert, insert_statement, row, transaction
 
 _C, _T = ColumnType, EventType
 STATEMENTS = ScriptOptions(rows="statements")
@@ -125,7 +125,9 @@ def test_rows_are_statements_where_names_and_types_are_known(tmp_path: Path) -> 
         1,
         make.event(_T.TABLE_MAP, MAP),
         insert(1, b"it's \\ \n"),
+        make.event(_T.TABLE_MAP, MAP),
         make.event(_T.UPDATE_ROWS_V1, update),
+        make.event(_T.TABLE_MAP, MAP),
         make.event(_T.DELETE_ROWS_V1, delete),
     )
     found = statements(script(make.log(events), tmp_path)[0])
@@ -219,7 +221,7 @@ def damaged(data: bytes, event: bytes) -> bytes:
 
 
 def test_a_transaction_with_damage_is_rolled_back_and_its_rest_left_out(tmp_path: Path) -> None:
-    first = transaction(1, make.event(_T.TABLE_MAP, MAP), insert(1, b"a"), insert(2, b"b"), insert(3, b"c"))
+    first = transaction(1, *map(insert_statement, (1, 2, 3), (b"a", b"b", b"c")))
     second = transaction(2, make.event(_T.TABLE_MAP, MAP), insert(4, b"d"))
     text, _ = script(damaged(make.log(first + second), insert(2, b"b")), tmp_path)
     kept = [s.split("\n")[-1] for s in statements(text) if not s.startswith("SET")]
@@ -227,7 +229,9 @@ def test_a_transaction_with_damage_is_rolled_back_and_its_rest_left_out(tmp_path
 
 
 def test_an_event_that_cannot_be_decoded_rolls_its_transaction_back(tmp_path: Path) -> None:
-    first = transaction(1, make.event(_T.TABLE_MAP, MAP), insert(1, b"a"), make.event(_T.WRITE_ROWS_V1, BAD_ROWS))
+    first = transaction(
+        1, insert_statement(1, b"a"), make.event(_T.TABLE_MAP, MAP), make.event(_T.WRITE_ROWS_V1, BAD_ROWS)
+    )
     second = transaction(2, make.event(_T.TABLE_MAP, MAP), insert(4, b"d"))
     text, (undeclared, found) = script(make.log(first + second), tmp_path)
     assert undeclared.id == "statement-inexact" and "neither the log nor --schema declares" in undeclared.message
@@ -245,7 +249,7 @@ def test_variables_of_a_lost_statement_are_not_set(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_is_torn_is_rolled_back(tmp_path: Path) -> None:
-    events = transaction(1, make.event(_T.TABLE_MAP, MAP), insert(1, b"a"), insert(2, b"b"))
+    events = transaction(1, insert_statement(1, b"a"), insert_statement(2, b"b"))
     text, _ = script(make.log(events[:-1])[:-3], tmp_path)
     assert [s.split("\n")[-1] for s in statements(text)][-2:] == ["(1,'a')", "ROLLBACK"]
 
@@ -273,8 +277,8 @@ def test_a_database_is_named_again_behind_create_and_drop(tmp_path: Path) -> Non
 
 
 def test_chosen_rows_keep_their_transactions(tmp_path: Path) -> None:
-    table = make.event(_T.TABLE_MAP, MAP)
-    events = [event for n in (1, 2) for event in transaction(n, table, insert(n, b"a"), insert(n, b"b"))]
+    pairs = [(n, (insert_statement(n, b"a"), insert_statement(n, b"b"))) for n in (1, 2)]
+    events = [event for n, statements_ in pairs for event in transaction(n, *statements_)]
     found = statements(script(make.log(events), tmp_path, types=("WRITE_ROWS_V1",))[0])
     kept = [s.split("\n")[-1] for s in found if not s.startswith("SET")]
     one, two = ["(1,'a')", "(1,'b')"], ["(2,'a')", "(2,'b')"]
@@ -598,6 +602,7 @@ def every_kind() -> list[bytes]:
         (_T.USER_VAR, struct.pack("<I", 1) + b"s" + b"\0" + struct.pack("<BII", 0, 8, 3) + b"caf"),
         (_T.QUERY, make.query(b"insert into t values ('a') -- b", STATUS)), (_T.TABLE_MAP, MAP),
         (_T.WRITE_ROWS_V1, rows_body(2, row(1, b"a") + row(2, None))),
+        (_T.TABLE_MAP, MAP),
         (_T.UPDATE_ROWS_V1, rows_body(2, row(1, b"a") + row(2, None), [[True, True], [True, True]])),
         (_T.XID, bytes(8)), (_T.GTID, make.mariadb_gtid(2, flags=68, more=struct.pack("<iBB", 7, 2, 1) + b"g1b")),
         (_T.TABLE_MAP, PLAIN_MAP), (_T.DELETE_ROWS_V1, rows_body(2, row(2, b"x"))),
