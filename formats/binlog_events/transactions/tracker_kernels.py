@@ -499,7 +499,8 @@ class CompiledTracker:
             state[CONTAINER_RECORD] = tracker.container_record
         state[TURN] += 1
         for table_id in tracker.maps.open_ids:
-            self._map_turns[self.register_map(tracker.maps.by_id[table_id])] = state[MAP_TURN] = state[TURN]
+            number = self.register_map(self._valid_maps[table_id])  # that of `_id_table`: an equal map may be older
+            self._map_turns[number] = state[MAP_TURN] = state[TURN]
 
     def _resize(self, size: int) -> None:
         """Rebuild the table of ids so that it is at most half full."""
