@@ -47,7 +47,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     KEY: (
         "binlog_events/changes/row_changes", "binlog_events/changes/row_tables", "binlog_events/decode",
-        "binlog_events/sql/fast_path", "binlog_events/transactions/tracker_kernels", "mysql_binlog/transactions",
+        "binlog_events/sql/fast_path", "binlog_events/transactions/tracker_kernels",
     ),
     TWICE: (),
     VALUE: ("manticore/decode",),
