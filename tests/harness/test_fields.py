@@ -118,7 +118,7 @@ def overwrites(data: bytes, place: Place) -> Iterator[bytes]:
         yield data[: place.at] + changed + data[place.at + place.width :]
 
 
-PARTS = (12, 4) if EXHAUSTIVE else (3, 1)
+PARTS = (12, 4) if EXHAUSTIVE else (6, 2)
 """So many intact files are changed, and so many of the binary log."""
 
 
@@ -196,7 +196,7 @@ def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_check
             payload = sample.data[frame.start + 19 : frame.end]
             payload = oracle.unpacked(payload) if packed else payload
             some = list(tokens(payload))
-            for token in some if FULL else some[:: max(1, len(some) // (20 if EXHAUSTIVE else 6))]:
+            for token in some if FULL else some[:: max(1, len(some) // (20 if EXHAUSTIVE else 12))]:
                 for changed in overwrites(payload, Place("row", token.at, token.width, "big")):
                     tried, sized = tried + 1, sized + token.sized
                     block = tarantool_block(changed)
