@@ -25,6 +25,7 @@ from tests.formats.mysql_binlog.native_logs import (
     DELETE_V2,
     LONG,
     NEWDECIMAL,
+    SPACE,
     TINY,
     UPDATE_V1,
     UPDATE_V2,
@@ -200,6 +201,18 @@ def test_a_map_replaces_the_one_before_it(file: Path) -> None:
         "db.one",
     ]
     assert done.native >= 8
+
+
+def test_a_map_that_is_the_same_after_a_change_of_tables_is_the_map_of_its_rows(file: Path) -> None:
+    """Python reads the DDL, which drops all maps, and the TABLE_MAP after it; compiled code goes on at the row."""
+    table = make.event(make.TABLE_MAP, table_map_body(bytes([TINY])))
+    row = make.event(WRITE_V1, rows_body(1, image([b"\x01"])))
+    own, other = (
+        make.event(make.QUERY, make.query(b"CREATE TABLE %s (a TINYINT)" % name)) for name in (b"t", b"other")
+    )
+    done = dumped(file, own, SPACE, table, row, other, table, row)
+    lines = [json.loads(line) for line in done.text.splitlines()]
+    assert [one["object"] for one in lines if one["type"] == "WRITE_ROWS_V1"] == ["db.t", "db.t"]
 
 
 def maps_with_ids(count: int) -> Iterator[bytes]:
