@@ -568,6 +568,12 @@ class UnpackedLog(NamedTuple):
         """Return the path of the compressed file in place of that of its unpacked file; other paths unchanged."""
         return self.stored_paths.get(path, path)
 
+    def restore_text(self, text: str) -> str:
+        """Return a message with the paths of the compressed files in place of those of their unpacked files."""
+        for path, stored_path in self.stored_paths.items():
+            text = text.replace(path, stored_path)
+        return text
+
 
 @contextmanager
 def unpack_members(group: LogGroup) -> Iterator[UnpackedLog]:

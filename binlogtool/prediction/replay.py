@@ -24,7 +24,7 @@ from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
 from binlogtool.core.resolve_paths import LogGroup, find_newest, unpack_members
-from binlogtool.errors import InputOutputError, LimitError, UsageError
+from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.replay import (
     APPLIED,
@@ -480,7 +480,10 @@ def replay_unpacked(
             raise InputOutputError(f"{group.member_path(name)}: {failure}")
         restore = unpacked.restore_path
         restored_decision = on_decision and (lambda one: on_decision(one._replace(file=restore(one.file))))
-        result = replay_log(unpacked.group, options, restored_decision, make_change_sink)
+        try:
+            result = replay_log(unpacked.group, options, restored_decision, make_change_sink)
+        except UnknownFormatError as error:
+            raise UnknownFormatError(unpacked.restore_text(str(error))) from None
     return replace(
         result,
         path=restore(result.path),

@@ -117,3 +117,10 @@ def test_other_commands_say_what_is_compressed_in_a_directory_without_another_lo
     (tmp_path / "transaction.log.gz").write_bytes(gzip.compress(plain_log()))
     done = invoke("dump", str(tmp_path))
     assert done.code == 3 and "compressed: transaction.log.gz (name the file itself to read it: " in done.err
+
+
+def test_a_replay_of_a_compressed_file_that_is_no_log_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "notes.000001.gz"
+    path.write_bytes(gzip.compress(b"# some text\n" * 100))
+    result = invoke("replay-dry-run", str(path))
+    assert result.code == 3 and f"{path}: no known log format" in result.err and "unpacked" not in result.err
