@@ -23,19 +23,19 @@ class Guarded(bytearray):
 @cache
 def json_writer(shown: BodySchema) -> Any:
     """The function of `schema.json_body_codegen`."""
-    written = compile_generated(lambda kernels: _named(*generate_json_body(shown, kernels)), "write")
+    written = compile_generated(lambda kernels: _rename_function(*generate_json_body(shown, kernels)), "write")
     space = written.__globals__
     for table in [one for one in space if one.startswith("TABLE_")]:
         space[table] = b"".join((word & U64).to_bytes(8, "little") for word in space[table])
     return written
 
 
-def _named(name: str, text: str) -> str:
+def _rename_function(name: str, text: str) -> str:
     return text.replace(name, "write")
 
 
 def json_of(shown: BodySchema, body: bytes, *given: int, room: int = 1 << 14) -> bytes | int:
-    """What it writes of a body into so much room, or why it does not."""
+    """Return what it writes of a body into `room` bytes, or the negative reason why it does not."""
     out = Guarded(room)
     end: int = json_writer(shown)(Guarded(body), 0, len(body), *given, out, 0, room)
     return end if end < 0 else bytes(out[:end])

@@ -78,7 +78,7 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
     }
     for options in (table, *commands.values()):
-        for key in COMMAND_LINE_ONLY & options.keys():
+        for key in [key for key in options if key in COMMAND_LINE_ONLY]:
             raise UsageError(f"{name}: --{key.replace('_', '-')} can only be given on the command line")
     return {**table, **commands}
 
@@ -421,7 +421,7 @@ class LazyGroup(_CommandWithHelp, click.Group):
             ctx.meta[CONFIG_META_KEY] = None if is_disabled else path or user_config_path()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
             check_option_names(top, self.name or "", self.params)
-            check_table_names(ctx.default_map.keys() - top.keys(), self.lazy)
+            check_table_names([name for name in ctx.default_map if name not in top], self.lazy)
         return super().parse_args(ctx, args)
 
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:

@@ -162,7 +162,7 @@ class _StreamsReader:
         return data
 
     def close(self) -> None:
-        """Do nothing, as the decompressor holds no resource."""
+        """Release nothing: a decompressor holds no resource."""
 
 
 _BYTES_AFTER_END = "bytes follow the end of the compressed data"

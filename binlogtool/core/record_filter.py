@@ -299,12 +299,13 @@ class RecordFilter(msgspec.Struct):
     def _find_selected(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
         """Return the indexes of the records `[start, stop)` that match all options except counts and the condition."""
         indexes = self._find_between_positions(batch, start, stop, read_column)
+        statements = self._match_statements(batch, start, stop) if self.selection.statements == "also" else frozenset()
         for name, matches in self._iter_tests():
             if not indexes:
                 break
             column, first = read_column(name, indexes[0], indexes[-1] + 1), indexes[0]
-            statements = self._match_statements(batch, first, indexes[-1] + 1) if name == "object" else frozenset()
-            indexes = [index for index in indexes if matches(column[index - first]) or index in statements]
+            others = statements if name == "object" else frozenset()
+            indexes = [index for index in indexes if matches(column[index - first]) or index in others]
         if self.selection.statements == "only" and indexes:
             indexes = sorted(self._match_statements(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
         return indexes

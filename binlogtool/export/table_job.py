@@ -374,8 +374,8 @@ def _can_widen(kind: str, wider: str) -> bool:
     return kind == wider or (wider != "string" and widen_type(kind, wider) == wider)
 
 
-class KnownBefore(NamedTuple):
-    """What a task must know of the log before it; see `SpoolTask`."""
+class EarlierTables(NamedTuple):
+    """Tables of the log before the part of a task: those known there, and those already reported; see `SpoolTask`."""
 
     known: tuple[KnownTable, ...]
     reported_tables: tuple[str, ...]
@@ -383,12 +383,12 @@ class KnownBefore(NamedTuple):
 
 def merge_tables(
     results: Sequence[SpoolResult], kind: RowKind
-) -> tuple[dict[str, MergedTable], dict[int, KnownBefore]]:
+) -> tuple[dict[str, MergedTable], dict[int, EarlierTables]]:
     """Return the tables of all results, and by number what results need to know that did not know it.
 
     Tables are in the order in which they appeared; rows without a table come last.
     """
-    tables, repeated, reported = dict[str, MergedTable](), dict[int, KnownBefore](), set[str]()
+    tables, repeated, reported = dict[str, MergedTable](), dict[int, EarlierTables](), set[str]()
     for number, result in enumerate(results):
         known = tuple(one.history.to_known(one.name) for one in tables.values())
         keys = [one.name if kind.per_table else "" for one in result.tables]
@@ -397,7 +397,7 @@ def merge_tables(
         is_repeating = not result.finding_tally.diverging_tables.isdisjoint(reported)
         is_consistent = all(table is None or table.is_consistent(one, kind) for table, one in pairs)
         if is_misplaced or is_repeating or not is_consistent:
-            repeated[number] = KnownBefore(known, tuple(sorted(reported)))
+            repeated[number] = EarlierTables(known, tuple(sorted(reported)))
         reported |= result.finding_tally.diverging_tables
         for key, one in zip(keys, result.tables, strict=True):
             tables.setdefault(key, MergedTable(one.name)).add(one)

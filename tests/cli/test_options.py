@@ -308,3 +308,9 @@ def test_the_group_without_a_command_shows_its_help() -> None:
     done = invoke()
     assert done.code == 2 and "Read and convert:" in done.text
     assert invoke("--help").code == 0
+
+
+def test_the_first_table_of_a_configuration_file_that_is_no_command_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("".join(f"[wrong{number}]\nhead = 1\n" for number in (7, 3, 9, 1, 8, 2, 6, 4, 5)))
+    assert "[wrong7] is not a command" in invoke("--config", str(config), "formats").err

@@ -38,7 +38,7 @@ ELSEWHERE = {
     "tarantool/spaces/definitions.py": 2,
     "tarantool/validate/row_rules.py": 31,
 }
-"""How many bare numbers the other modules of formats have: codes of wire formats (MessagePack, protobuf)
+"""Number of bare numbers in the other modules of formats: codes of wire formats (MessagePack, protobuf)
 in compiled code. No number may rise, and no module may be added."""
 
 

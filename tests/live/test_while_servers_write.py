@@ -132,9 +132,9 @@ def stop(process: subprocess.Popen[bytes]) -> list[str]:
     return err.decode().splitlines()[:-1]
 
 
-def dump_all_that_is_followed(data: Path, out: Path) -> Lines:
-    """What a dump prints once it has no less than a follower: MariaDB writes a BINLOG_CHECKPOINT some time after the
-    last transaction.
+def dump_all_records(data: Path, out: Path) -> Lines:
+    """Return the lines of a dump that has all records of a follower: MariaDB writes a BINLOG_CHECKPOINT some time after
+    the last transaction.
     """
     for _ in range(20):
         plain = by_file(program("dump", "-O", "jsonl", str(data), timeout=300).stdout)
@@ -154,7 +154,7 @@ def follow_for(data: Path, seconds: float, out: Path, quiet: Any) -> None:
         wait_until(removes_files(data, out, 3))
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         quiet()
-        plain = dump_all_that_is_followed(data, out)
+        plain = dump_all_records(data, out)
         assert process.poll() is None
         assert stop(process) == []
     followed = by_file(out.read_bytes())

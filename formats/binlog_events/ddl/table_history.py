@@ -50,7 +50,7 @@ class TableHistory(msgspec.Struct):
     _carried: Any = None
     """Cached result of `carried`; None if it is outdated."""
     _start: tuple[Callable[[], Any] | None, Any] = (None, None)
-    """How to load the state at the start of what is read, or that state; None = there is none."""
+    """State at the start of what is read, or the function that loads it; None = there is none."""
 
     def __post_init__(self) -> None:
         if self._start == (None, None):
