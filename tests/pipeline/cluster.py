@@ -59,6 +59,22 @@ def executors(folder: Path) -> list[int]:
     return sorted(found)
 
 
+def find_writer(folder: Path, output: Path) -> tuple[int, int] | None:
+    """A Python worker that has a file below the temporary folder of `output` open, and its executor; or None."""
+    jvms = set(executors(folder))
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            links = [str(link.readlink()) for link in (entry / "fd").iterdir()]
+            if not any(link.startswith(f"{output}.tmp-") for link in links):
+                continue
+            ancestor = int(entry.name)
+            while ancestor > 1:
+                ancestor = int((Path("/proc") / str(ancestor) / "stat").read_text().rpartition(")")[2].split()[1])
+                if ancestor in jvms:
+                    return int(entry.name), ancestor
+    return None
+
+
 def wait_for(log: Path, pattern: str, times: int) -> list[str]:
     """Wait until the log has so many matches; return them."""
     limit = time.monotonic() + PATIENCE_S

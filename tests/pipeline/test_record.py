@@ -22,7 +22,7 @@ from binlogtool.limits import MIB
 from binlogtool.spark import session
 from binlogtool.spark.session import ExecutorWatch, configured_executors, write_package_zip
 from tests.cli.invoke import invoke
-from tests.pipeline.cluster import cluster, executors
+from tests.pipeline.cluster import cluster, executors, find_writer
 
 PATIENCE_S = 300.0
 
@@ -137,16 +137,28 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
     assert done.stdout.split() == ["native", f"{tmp_path}/b.zip/binlogtool/__init__.py"], done.stderr
 
 
-def kill_when(folder: Path, output: Path, count: int, killed: list[int], workers: list[int]) -> None:
-    """Kills so many executors as soon as two tasks write. workers: held up before, so that they start no others."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end and len(list(output.parent.glob(f"{output.name}.tmp-*/_tasks/*"))) < 2:
+def kill_when_writing(folder: Path, output: Path, count: int, killed: list[int], workers: list[int]) -> None:
+    """Kill so many executors, first one whose task is half written: it is held there until its executor is gone.
+
+    workers: processes held up before, so that they start no other executors.
+    """
+    end, writer = time.monotonic() + PATIENCE_S, None
+    while time.monotonic() < end and writer is None:
         time.sleep(0.02)
+        if found := find_writer(folder, output):
+            os.kill(found[0], signal.SIGSTOP)
+            if find_writer(folder, output) == found:
+                writer = found
+            else:  # it closed its file before it stopped
+                os.kill(found[0], signal.SIGCONT)
+    assert writer is not None, "no task wrote"
     for process in workers:
         os.kill(process, signal.SIGSTOP)
-    for process in executors(folder)[:count]:
+    others = [process for process in executors(folder) if process != writer[1]]
+    for process in [writer[1], *others][:count]:
         os.kill(process, signal.SIGKILL)
         killed.append(process)
+    os.kill(writer[0], signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +177,7 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(big_log: Path, tmp_pat
     expected = binlogtool.convert([big_log], "parquet", here, **options)
     said: list[ProgressStep] = []
     with cluster(home) as url:
-        killer = threading.Thread(target=kill_when, args=(home, out, 1, killed, []), daemon=True)
+        killer = threading.Thread(target=kill_when_writing, args=(home, out, 1, killed, []), daemon=True)
         killer.start()
         done = binlogtool.convert([big_log], "parquet", out, master=url, on_step=said.append, **options)
         killer.join()
@@ -193,7 +205,7 @@ def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(big_lo
         words = ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"]
         workers = [int(one) for one in subprocess.run(words, capture_output=True, text=True).stdout.split()]
         killed: list[int] = []
-        killer = threading.Thread(target=kill_when, args=(home, out, 2, killed, workers), daemon=True)
+        killer = threading.Thread(target=kill_when_writing, args=(home, out, 2, killed, workers), daemon=True)
         killer.start()
         options = (
             "--to",
