@@ -284,6 +284,8 @@ def _make_table_job(
             raise UsageError(
                 "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
             )
+        if message_options.schema_messages:
+            raise UsageError("--schema-messages writes messages about statements, which no table has: use --to jsonl")
         messages = MessageRows(message_options, typed_options, has_types=shape.to != "csv")
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
     if typed_options is None:

@@ -32,7 +32,7 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import find_logs_among
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.export.envelopes.messages import MessageScript, message_script_factory
-from binlogtool.export.envelopes.values import MessageLine
+from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.manifest import (
     FindingTally,
     Manifest,
@@ -128,7 +128,7 @@ class StreamJob(msgspec.Struct):
     on_step: ProgressCallback | None = None
     envelope: EnvelopeOptions | None = None
     compiled_lines: CompiledLines | None = None
-    message_sink: Callable[[MessageLine], None] | None = None
+    message_sink: Callable[[ChangeMessage], None] | None = None
     on_read: Callable[[str, int], None] | None = None
     messages: list[MessageScript] = msgspec.field(default_factory=list)
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
