@@ -142,7 +142,7 @@ def convert(
             whole transactions; `output` as in `atomic_output.stage_log_set`).
         open_spark_runner: function (job options, master, session) that opens a runner of tasks on Spark.
         options: fields of `ConvertOptions`; for scripts, fields of `sql_scripts.ScriptRequest`; for typed rows,
-            per_table and image. Selecting objects for a table format also gives typed rows.
+            per_table, image and merge. Selecting objects for a table format also gives typed rows.
 
     With `on_damage` "stop", nothing is published if there is damage with severity error, or a change that a script
     cannot express.
@@ -242,7 +242,7 @@ def append(
 
 
 _NOT_FOR_APPEND = (
-    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
+    "merge", "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
 )  # fmt: skip
 
 
@@ -268,6 +268,7 @@ def _make_table_job(
     typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
+    from binlogtool.export.current_rows import make_current_rows
     from binlogtool.export.record_tables import RecordTableJob
     from binlogtool.export.table_job import RowTableJob, make_typed_rows
 
@@ -290,10 +291,13 @@ def _make_table_job(
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
     if typed_options is None:
         return RecordTableJob(settings.limits, settings.backend, selection, *arguments).write
+    if typed_options.merge and (settings.master is not None or settings.session is not None or settings.jobs > 1):
+        raise UsageError("--merge runs in this process; docs/tables.md has a recipe for Spark, with all changed rows")
     selection = typed_selection(selection)
 
     def write(inputs: list[ManifestInput], stage: Path) -> Manifest:
-        kind = make_typed_rows(typed_options, [(i.path, i.format) for i in inputs])
+        make_kind = make_current_rows if typed_options.merge else make_typed_rows
+        kind = make_kind(typed_options, [(i.path, i.format) for i in inputs])
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=kind).write(inputs, stage)
 
     return write
@@ -359,6 +363,8 @@ def _typed_options(
     selected or with --per-table. Removes per_table and image from `options`.
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
+    if options.pop("merge", False):
+        return _merge_options(to, selection, image, messages, per_table=per_table)
     if messages is not None and to in TABLE_TARGETS:
         return _message_table_options(selection, image, per_table=per_table)
     if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
@@ -375,6 +381,21 @@ def _typed_options(
     if to == "csv" and image == "both":
         raise UsageError("--image both cannot be used with csv; choose after, before or changes")
     return build_typed_options(selection, image, per_table=per_table)
+
+
+def _merge_options(
+    to: str, selection: Selection, image: str | None, messages: EnvelopeOptions | None, *, per_table: bool
+) -> TypedRowOptions:
+    """Return the options for the current rows of tables: of one if a single one is selected, otherwise per table."""
+    if to not in TABLE_TARGETS:
+        raise UsageError(f"--merge is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
+    refused = {
+        "--image": image not in (None, "after"), "--envelope": messages is not None,
+        "--where": selection.where is not None, "--skip": bool(selection.skip), "--limit": selection.limit is not None, "--type": bool(selection.types),
+    }  # fmt: skip
+    for name in (name for name, is_given in refused.items() if is_given):
+        raise UsageError(f"--merge needs all changes of a row; it cannot be combined with {name}")
+    return replace(build_typed_options(selection, None, per_table=per_table), merge=True)
 
 
 def _message_table_options(selection: Selection, image: str | None, *, per_table: bool) -> TypedRowOptions | None:

@@ -35,6 +35,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         per_table: one directory per table; otherwise there is one table, and the output is its directory.
         where: a condition on rows.
         skip, limit: number of matching rows to skip, and maximum number of rows.
+        merge: only the last row of each key, unless it was deleted.
     """
 
     objects: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
     where: str | None = None
     skip: int = 0
     limit: int | None = None
+    merge: bool = False
 
     def is_selected(self, table: TableSchema) -> bool:
         """Return True if the table is selected."""
