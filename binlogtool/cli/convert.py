@@ -401,7 +401,6 @@ command = Command(
         option(
             ["--partition-by"],
             group="Tables",
-            is_common=True,
             multiple=True,
             metavar="COL",
             help="A directory for each value of a column; type, object, format, …, date and hour of time; repeatable.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from os import PathLike, fspath
@@ -391,7 +391,8 @@ def _merge_options(
         raise UsageError(f"--merge is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
     refused = {
         "--image": image not in (None, "after"), "--envelope": messages is not None,
-        "--where": selection.where is not None, "--skip": bool(selection.skip), "--limit": selection.limit is not None, "--type": bool(selection.types),
+        "--where": selection.where is not None, "--skip": bool(selection.skip),
+        "--limit": selection.limit is not None, "--type": bool(selection.types),
     }  # fmt: skip
     for name in (name for name, is_given in refused.items() if is_given):
         raise UsageError(f"--merge needs all changes of a row; it cannot be combined with {name}")
@@ -448,6 +449,9 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
     manifest = write_job()
     hashed_inputs = (i if i.sha256 or i.trouble else replace(i, sha256=hash_file(i.path)) for i in manifest.inputs)
     manifest = replace(manifest, inputs=tuple(hashed_inputs))
+    if copies := list(_describe_copies(manifest.inputs)):
+        details = {**manifest.details, "remarks": [*copies, *manifest.details.get("remarks", ())]}
+        manifest = replace(manifest, details=details)
     if manifest.on_damage != "stop":
         manifest = _mark_unreadable_inputs(manifest)
     unreadable = {i.path for i in manifest.inputs if i.trouble}
@@ -464,6 +468,15 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
         return replace(manifest, outputs=tuple(outputs))
     discard_stage(stage)
     return replace(manifest, outputs=(), rows=0, damage=0, checks=())
+
+
+def _describe_copies(inputs: Sequence[ManifestInput]) -> Iterator[str]:
+    """Yield a text for each input that is a copy of an earlier one."""
+    first_paths = dict[str, str]()
+    for one in inputs:
+        first = first_paths.setdefault(one.sha256, one.path)
+        if one.sha256 and one.size and first != one.path:
+            yield f"{one.path} is a copy of {first}: its records are read twice; name only one of them"
 
 
 def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:

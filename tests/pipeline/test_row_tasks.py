@@ -281,3 +281,24 @@ def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
     assert [[row[one] for one in names] for row in found if row["op"] in changes] == [
         [row[one] for one in names] for row in expected if row["op"] in changes
     ]
+
+
+def test_messages_after_a_transaction_without_end_are_those_of_one_task(tmp_path: Path, many_tasks: Any) -> None:
+    """The second file does not know the transactions of the first one, whose last one has no end."""
+    first = [*transaction(ONE, rows_event(int32(1)), number=1), *transaction(ONE, rows_event(int32(2)), number=2)[:-1]]
+    paths = write_log(
+        tmp_path, [query(b"create table d.t (a int)"), *first], transaction(ONE, rows_event(int32(3)), number=3)
+    )
+    convert_both(paths, tmp_path, many_tasks, per_table=False, envelope={"envelope": "maxwell"})
+    found = [(row["gtid"], row["xid"], row["commit"]) for row in tables_of(tmp_path / "one")["."].to_pylist()[1:]]
+    assert found == [("0-1-1", 1, True), ("0-1-2", None, None), ("0-1-3", 3, True)]
+
+
+def test_a_script_has_the_first_transaction_after_a_broken_link(tmp_path: Path) -> None:
+    paths = write_log(
+        tmp_path,
+        [query(b"create table d.t (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)],
+        transaction(ONE, rows_event(int32(3)), number=3),
+    )
+    done = invoke("dump", "-O", "sql", "--on-damage", "skip", *map(str, paths))
+    assert done.text.count("COMMIT") == 2 and "gtid_seq_no=3" in done.text

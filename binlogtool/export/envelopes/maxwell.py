@@ -16,7 +16,7 @@ import msgspec
 
 from binlogtool.core.json_text import encode_json
 from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
-from binlogtool.format_api.tables_and_changes import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.format_api.tables_and_changes import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 
 # --- Geometry values as well-known text ---
@@ -146,7 +146,9 @@ class MaxwellEncoder(msgspec.Struct):
     def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
         for change in changes:
-            if change.kind == END:
+            if change.kind == BEGIN:  # an earlier transaction whose messages are held has no end
+                yield from self.flush()
+            elif change.kind == END:
                 yield from self._commit_held(change.xid)
             elif change.kind in ROW_KINDS and change.table is not None:
                 yield from self._hold_row(change, change.table)
