@@ -226,13 +226,13 @@ def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.
     Raises:
         UsageError: an option on the command line asks for Spark where it is not used, or for processes beside it.
     """
-    if options.append or to not in _TABLES:
+    if options.append or not (to in _TABLES or (to == "jsonl" and options.messages.envelope)):
         subject = "--append works" if options.append else f"--to {to} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
                 name,
                 f"{subject} in this process; it cannot be combined with --{name} "
-                f"(--master is for {', '.join(_TABLES)})",
+                f"(--master is for {', '.join(_TABLES)}, and jsonl with --envelope)",
             )
         return None
     master = build_master(options.master, options.conf)

@@ -110,13 +110,14 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
 # --- Calls of `convert` ---
 
 
-def _check_master(to: str) -> None:
-    if to not in TABLE_TARGETS:
-        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLE_TARGETS)}")
+def _check_master(to: str, message_options: EnvelopeOptions | None) -> None:
+    if to not in TABLE_TARGETS and message_options is None:
+        raise UsageError(f"{to} is written in this process: --master is for {_TASK_TARGETS}")
     require_extra("--master", "pyspark", "pyarrow", extra="spark")
 
 
 TABLE_TARGETS = tuple(COMPRESSIONS)
+_TASK_TARGETS = f"{', '.join(TABLE_TARGETS)}, and jsonl with --envelope"
 SCRIPT_TARGETS = ("sql", "flashback")
 STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
 LOG_TARGETS = ("mysql-binlog",)
@@ -159,9 +160,9 @@ def convert(
     )
     message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
     if master is not None:
-        _check_master(to)
-    if settings.jobs > 1 and to not in TABLE_TARGETS:
-        raise UsageError(f"{to} is written by one process: --jobs is for {', '.join(TABLE_TARGETS)}")
+        _check_master(to, message_options)
+    if settings.jobs > 1 and to not in TABLE_TARGETS and message_options is None:
+        raise UsageError(f"{to} is written by one process: --jobs is for {_TASK_TARGETS}")
     shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
     wording = _script_wording(to, target, shape, selection, kind_options)
     hints = add_selection_hints(
@@ -185,7 +186,7 @@ def convert(
         )
     job_arguments = limits, backend, selection, hints
     work: _WriteJob
-    if to in STREAM_TARGETS:
+    if to in STREAM_TARGETS and not (message_options is not None and _uses_tasks(settings)):
         job = StreamJob(
             to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
         )  # fmt: skip
@@ -279,8 +280,12 @@ def _make_table_job(
     selection = settings.selection
     arguments = hints, shape, open_runner, settings.on_step
     if message_options is not None:
+        from binlogtool.export.envelopes.message_lines import MessageLineJob, MessageLines
         from binlogtool.export.envelopes.message_tables import MessageRows
 
+        if shape.to == "jsonl":
+            lines = MessageLines(message_options, None, has_types=False)
+            return MessageLineJob(settings.limits, settings.backend, selection, *arguments, kind=lines).write
         if shape.partition_by:
             raise UsageError(
                 "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
@@ -291,7 +296,7 @@ def _make_table_job(
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
     if typed_options is None:
         return RecordTableJob(settings.limits, settings.backend, selection, *arguments).write
-    if typed_options.merge and (settings.master is not None or settings.session is not None or settings.jobs > 1):
+    if typed_options.merge and _uses_tasks(settings):
         raise UsageError("--merge runs in this process; docs/tables.md has a recipe for Spark, with all changed rows")
     selection = typed_selection(selection)
 
@@ -301,6 +306,11 @@ def _make_table_job(
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=kind).write(inputs, stage)
 
     return write
+
+
+def _uses_tasks(settings: ConvertOptions) -> bool:
+    """Return True if processes or Spark are asked for."""
+    return settings.jobs > 1 or settings.master is not None or settings.session is not None
 
 
 def _with_name_checks(
@@ -313,7 +323,8 @@ def _with_name_checks(
 
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
         manifest = write_job(inputs, stage)
-        if to in TABLE_TARGETS and SET_LINK_IDS.isdisjoint(manifest.finding_counts):
+        is_lines_by_tasks = to == "jsonl" and _uses_tasks(settings)
+        if (to in TABLE_TARGETS or is_lines_by_tasks) and SET_LINK_IDS.isdisjoint(manifest.finding_counts):
             manifest = _add_broken_links(manifest, inputs, settings)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
         if all_read and not manifest.rows:

@@ -7,7 +7,7 @@ directory per table, the images instead have the table's columns with their type
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core.json_text import encode_json
+from binlogtool.core.record_selection import ScriptSummary
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.maxwell import old_values
 from binlogtool.export.envelopes.values import ChangeMessage
@@ -276,11 +277,17 @@ def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
 
 
 class MessageOutcome(msgspec.Struct):
-    """Facts about the messages of a log, or of a part of it, beside their rows. See `StreamJob`."""
+    """Facts about the messages of a log, or of a part of it, beside their rows. See `StreamJob`.
+
+    checksum: CRC-32 of the lines of a task.
+    """
 
     records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
     damaged: bool = False
     has_left_out: bool = False
+    message_count: int = 0
+    script_ends: list[ScriptSummary] = msgspec.field(default_factory=list)
+    checksum: int = 0
     unplaced: set[str] = msgspec.field(default_factory=set)
 
 
@@ -316,29 +323,36 @@ class MessageRows(msgspec.Struct, frozen=True):
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its messages."""
-        tables, request, outcome, tally = (
-            _MessageTables(self, reader, pool),
-            reader.request,
-            MessageOutcome(),
-            FindingTally(),
-        )
+        tables, result = _MessageTables(self, reader, pool), SpoolResult([], FindingTally(), MessageOutcome())
         options = replace(self.options, tombstones=self.options.envelope != "debezium")
-        report = reader.make_progress()
+        for _ in self.read_streams(reader, options, result, tables.add_message):
+            pass
+        result.outcome.unplaced = tables.unplaced
+        result.tables = tables.spools.finish()
+        return result
+
+    def read_streams(
+        self, reader: TaskReader, options: EnvelopeOptions, result: SpoolResult,
+        message_sink: Callable[[ChangeMessage], None] | None = None,
+    ) -> Iterator[bytes | memoryview]:  # fmt: skip
+        """Yield the messages of what a task reads as lines, or pass them on; add to the findings and the outcome."""
+        report, request, outcome, tally = reader.make_progress(), reader.request, result.outcome, result.finding_tally
         for opened in reader.open_parts():
             stream = StreamJob(
                 "jsonl", request.limits, request.backend, opened.selection, reader.hints, envelope=options,
-                message_sink=tables.add_message, on_read=lambda file, end: report(file, end, tables.spools.rows),
+                message_sink=message_sink, on_read=lambda file, end: report(file, end, outcome.message_count),
             )  # fmt: skip
-            for _ in stream.account_parts(stream.read_parts(opened.log, opened.part), []):
-                pass
+            yield from stream.encode_parts(
+                stream.account_parts(stream.read_parts(opened.log, opened.part), []), reader.folder
+            )
+            outcome.message_count += stream.message_count
+            outcome.script_ends += stream.script_ends
             tally.merge(stream.finding_tally)
             outcome.records_by_file += stream.records_by_file
             outcome.damaged |= stream.damaged
             outcome.has_left_out |= stream.has_left_out
             if tally.errors and opened.selection.on_damage == "stop":
                 break
-        outcome.unplaced = tables.unplaced
-        return SpoolResult(tables.spools.finish(), tally, outcome)
 
     def find_unplaced(self, outcome: MessageOutcome) -> set[str]:
         """Return the emptied tables that had no messages before."""
@@ -355,6 +369,8 @@ class MessageRows(msgspec.Struct, frozen=True):
             merged.records_by_file += one.records_by_file
             merged.damaged |= one.damaged
             merged.has_left_out |= one.has_left_out
+            merged.message_count += one.message_count
+            merged.script_ends += one.script_ends
         return merged
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
