@@ -1,7 +1,7 @@
 """Commits what `convert --append` added to a lake table, once: `python lakes.py delta|iceberg OUTPUT TABLE DIRECTORY`.
 
-OUTPUT is the directory of `convert --append --to parquet --per-table`, TABLE the name of a table in it, DIRECTORY a place for
-the Delta table, or for the Iceberg catalog and its tables. Packages: deltalake, or pyiceberg[sql-sqlite].
+OUTPUT is the directory of `convert --append --to parquet --per-table`, TABLE the name of a table in it, DIRECTORY a
+place for the Delta table, or for the Iceberg catalog and its tables. Packages: deltalake, or pyiceberg[sql-sqlite].
 
 The lake table remembers the number of the last commit that it has, in the same commit as the rows: a run that is
 killed and repeated adds nothing twice, and a run without news adds nothing. Columns that the log adds are added to it.
