@@ -163,7 +163,8 @@ def convert(
         _check_master(to, message_options)
     if settings.jobs > 1 and to not in TABLE_TARGETS and message_options is None:
         raise UsageError(f"{to} is written by one process: --jobs is for {_TASK_TARGETS}")
-    shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
+    is_typed = to in TABLE_TARGETS and (typed_options or message_options) is not None
+    shape = settings.table_options(to, typed=is_typed)
     wording = _script_wording(to, target, shape, selection, kind_options)
     hints = add_selection_hints(
         selection, settings.hints, script=to in SCRIPT_TARGETS or bool(typed_options or message_options)
@@ -356,11 +357,6 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
     )
 
 
-def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:
-    """Return True if the rows must be built in this process, because they are not rows of records."""
-    return to in TABLE_TARGETS and row_options is not None
-
-
 def _typed_options(
     to: str,
     selection: Selection,
@@ -446,7 +442,8 @@ def _save_manifest(
     """Add leftovers of killed runs to the manifest, and write it to the path that the user named."""
     result = replace(result, details={**result.details, "leftovers": leftovers}) if leftovers else result
     if manifest_path is not None:
-        _write_manifest(result, Path(manifest_path), overwrite=overwrite)
+        with stage_output(Path(manifest_path), overwrite=overwrite, inputs=[]) as stage:
+            stage.write_text(json.dumps(result.to_dict(), indent=2) + "\n")
     return result
 
 
@@ -492,17 +489,15 @@ def _describe_copies(inputs: Sequence[ManifestInput]) -> Iterator[str]:
 
 def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:
     """Return the manifest with inputs marked and listed that could not be read, or not to the end."""
-    inputs = tuple(i if i.trouble else replace(i, trouble=_describe_removed(i.path)) for i in manifest.inputs)
+    text = "removed while it was read; its rows may be incomplete"
+    lost = {i.path for i in manifest.inputs if not i.trouble and _stamp_if_readable(i.path) is None}
+    inputs = tuple(replace(i, trouble=text) if i.path in lost else i for i in manifest.inputs)
     unreadable = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
     return replace(
         manifest,
         inputs=inputs,
         details={**manifest.details, "unreadable": unreadable} if unreadable else manifest.details,
     )
-
-
-def _describe_removed(path: str) -> str:
-    return "" if _stamp_if_readable(path) else "removed while it was read; its rows may be incomplete"
 
 
 def _stamp_if_readable(path: str) -> FileStamp | None:
@@ -573,8 +568,3 @@ def _resolve_inputs(
 def _refuse_existing_manifest(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:
     if manifest is not None and Path(manifest).exists() and not overwrite:
         raise RefusedError(f"{fspath(manifest)} exists; name another manifest or give --overwrite")
-
-
-def _write_manifest(manifest: Manifest, path: Path, *, overwrite: bool) -> None:
-    with stage_output(path, overwrite=overwrite, inputs=[]) as stage:
-        stage.write_text(json.dumps(manifest.to_dict(), indent=2) + "\n")

@@ -157,26 +157,19 @@ class CurrentTable:
         """Set the keys with columns that an image lacks, or whose values do not fit their type."""
         assert self._definition is not None
         unfit, names = table_batch.batch["unfit"].to_pylist(), self._definition[0].key
-        for i in range(len(unfit)):
-            values: Mapping[str, Any] = msgspec.json.decode(unfit[i]) if unfit[i] else {}
+        for i, text in enumerate(unfit):
+            values = _decode(text)
             for side, image in enumerate(IMAGES):
-                key = tuple(
-                    next(
-                        (
-                            one
-                            for other in (side, 1 - side)
-                            if is_known[other][i]
-                            and (one := _first_value(cells[other][n][i], values.get(f"{IMAGES[other]}.{name}")))
-                            is not None
-                        ),
-                        None,
-                    )
+                sides = [one for one in (side, 1 - side) if is_known[side][i] and is_known[one][i]]
+                found = [
+                    [_first_value(cells[one][n][i], values.get(f"{IMAGES[one]}.{name}")) for one in sides]
                     for n, name in enumerate(names)
-                )
-                if is_known[side][i]:
-                    if None in key:
-                        place = f"record {table_batch.batch['record'][i].as_py():,} of {table_batch.batch['file'][i]}"
-                        raise UsageError(f"{place}: the {image} image of a row of {self.spool.name} lacks its key")
+                ]
+                key = tuple(next((one for one in column if one is not None), None) for column in found)
+                if sides and None in key:
+                    place = f"record {table_batch.batch['record'][i].as_py():,} of {table_batch.batch['file'][i]}"
+                    raise UsageError(f"{place}: the {image} image of a row of {self.spool.name} lacks its key")
+                if sides:
                     keys[side][i] = key if names[1:] else key[0]
 
     def _lacking_columns(self, absent: Sequence[str] | None, *, has_before: bool) -> frozenset[str]:

@@ -15,6 +15,7 @@ from binlogtool.export.envelopes.message_tables import MessageOutcome, MessageRo
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
 from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.table_job import RowTableJob, SpoolResult, TableSpooler, TaskReader
+from binlogtool.export.task_planning import require_task_file
 from binlogtool.export.typed_tables import SpooledTable
 from binlogtool.format_api.layout import CRC32
 
@@ -89,8 +90,7 @@ def _join_files(results: list[SpoolResult], target: Path) -> int:
     with target.open("xb") as out:
         for result in results:
             path, checksum = Path(result.tables[0].paths[0]), 0
-            if not path.exists():
-                raise InputOutputError(f"{path}: a task wrote this file, but it is not there; the output is not usable")
+            require_task_file(path)
             with path.open("rb") as file:
                 while data := file.read(_CHUNK_BYTES):
                     checksum, whole = CRC32.kernel(data, checksum), CRC32.kernel(data, whole)
