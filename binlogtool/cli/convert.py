@@ -102,6 +102,7 @@ class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     csv_safe: bool
     per_table: bool
     image: str | None
+    merge: bool
     append: bool
     final: bool
     manifest: str | None
@@ -201,6 +202,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         envelope=msgspec.structs.asdict(options.messages),
         per_table=options.per_table,
         image=options.image,
+        merge=options.merge,
         rows=script.rows,
         comments=script.comments,
         gtids=script.with_gtids,
@@ -224,13 +226,13 @@ def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.
     Raises:
         UsageError: an option on the command line asks for Spark where it is not used, or for processes beside it.
     """
-    if options.append or to not in _TABLES:
+    if options.append or not (to in _TABLES or (to == "jsonl" and options.messages.envelope)):
         subject = "--append works" if options.append else f"--to {to} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
                 name,
                 f"{subject} in this process; it cannot be combined with --{name} "
-                f"(--master is for {', '.join(_TABLES)})",
+                f"(--master is for {', '.join(_TABLES)}, and jsonl with --envelope)",
             )
         return None
     master = build_master(options.master, options.conf)
@@ -399,7 +401,6 @@ command = Command(
         option(
             ["--partition-by"],
             group="Tables",
-            is_common=True,
             multiple=True,
             metavar="COL",
             help="A directory for each value of a column; type, object, format, …, date and hour of time; repeatable.",
@@ -435,6 +436,13 @@ command = Command(
             group="Tables",
             type=click.Choice(("after", "before", "both", "changes")),
             help="Rows of tables: what their columns hold (default: after).",
+        ),
+        option(
+            ["--merge"],
+            group="Tables",
+            is_common=True,
+            is_flag=True,
+            help="Only the current state of each row of tables.",
         ),
         *envelope_options(),
         option(
@@ -499,6 +507,9 @@ command = Command(
     added or dropped in the log are merged by name, types become wider: the manifest says where. See
     docs/tables.md. To get records of a table, use --where "object = 'shop.orders'".
 
+    --merge writes the rows of each key as its last change leaves them, in tables as --object and --per-table make them
+    (without --object: all). Columns that an image lacks come from earlier images of the row. Tables need a key.
+
     jsonl (as in `dump`), raw (the exact bytes of the records) and sql are one file in the order of the log.
     sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: a statement that contains the old name is an error.
@@ -536,6 +547,10 @@ command = Command(
         (
             "the rows of all tables of a database, typed",
             "binlogtool convert --to parquet --object 'shop.*' -o shop mariadb-bin.0000*",
+        ),
+        (
+            "the current rows of a table, from all of its logs",
+            "binlogtool convert --merge --to parquet --object shop.orders -o orders mariadb-bin.0000*",
         ),
         (
             "what is new since the last run",

@@ -212,8 +212,10 @@ class SelectedLinks:
             links = [one for one in broken if one.is_selected(self._filter)]
         if self.has_selected:
             self.unselected = [FileFinding(one.file, one.finding) for one in broken if one not in links]
-        self._undecided += [one for one in links if not one.is_decided(self._filter) and self.has_selected]
-        return [FileFinding(one.file, one.finding) for one in links if one.is_decided(self._filter)]
+        selects_both = self.has_selected and self._filter.selects_all
+        decided = [one for one in links if selects_both or one.is_decided(self._filter)]
+        self._undecided += [one for one in links if one not in decided and self.has_selected]
+        return [FileFinding(one.file, one.finding) for one in decided]
 
     def find_breaks_before_selected(self) -> list[FileFinding]:
         """Return what is wrong between the records selected now and those selected before."""

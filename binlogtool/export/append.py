@@ -248,18 +248,14 @@ class LinesRunFile:
         decode = msgspec.json.Decoder(_LineKey).decode
         with self._path.open("rb") as file:
             for line in map(decode, file):
-                yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
-
-
-class _InnerRange(msgspec.Struct):
-    offset: int
+                yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner["offset"]
 
 
 class _LineKey(msgspec.Struct):
     generation: int
     file: str
     record: int
-    inner: _InnerRange | None = None
+    inner: dict[str, int] | None = None
 
 
 class TableRunFile:
@@ -594,7 +590,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             proof = writer.check_output()
             if writer.finding_tally.errors and self.selection.on_damage == "stop":
                 return self._build_stopped_manifest(writer)
-            last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
+            before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
+            last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)
             added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
         new_commit = AppendCommit(
             number=commit_number,
@@ -610,7 +607,11 @@ class AppendJob(msgspec.Struct, frozen=True):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
         store.commit(last_commit, new_commit)
         checks = build_append_checks(proof, last_commit, new_commit, counts.total())
-        read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
+        read_inputs = [
+            ManifestInput(one.name, one.format, one.end, one.sha256, counts[one.name])
+            for one in new_commit.inputs
+            if one.name in hashes
+        ]
         lost = [one for one in pieces if isinstance(one, GrowingFileFinding)]
         manifest = self._build_manifest(
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
@@ -822,10 +823,6 @@ def _check_not_replaced(log: LogReader, piece: PlannedRead) -> None:
         raise RefusedError(f"{piece.member.path} was replaced while it was read; run the command again")
 
 
-def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
-    return {one.name: (one.generation, *one.last) for one in commit.inputs if one.last is not None}
-
-
 def _check_unique_keys(
     tables: Iterable[Iterator[RowKeyTuple]], before: LastRowKeys
 ) -> tuple[LastRowKeys, Counter[str]]:
@@ -892,7 +889,3 @@ def _build_input(
         place=place,
         last=None if last_key is None or last_key[0] != reached.born else last_key[1:],
     )
-
-
-def _manifest_input(committed: CommittedInput, counts: Counter[str]) -> ManifestInput:
-    return ManifestInput(committed.name, committed.format, committed.end, committed.sha256, counts[committed.name])

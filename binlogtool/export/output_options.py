@@ -35,6 +35,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         per_table: one directory per table; otherwise there is one table, and the output is its directory.
         where: a condition on rows.
         skip, limit: number of matching rows to skip, and maximum number of rows.
+        merge: only the last row of each key, unless it was deleted.
     """
 
     objects: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
     where: str | None = None
     skip: int = 0
     limit: int | None = None
+    merge: bool = False
 
     def is_selected(self, table: TableSchema) -> bool:
         """Return True if the table is selected."""
@@ -269,7 +271,7 @@ DEFAULT_FILE_SIZE = 256 * MIB
 MIN_FILE_SIZE = 32 * MIB
 """Files are made smaller to keep all cores busy, but not below this size in bytes: small files take more space."""
 
-_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
+_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0, "jsonl": 12.0}
 """Output bytes per byte of a log with small records (measured with 20 MiB; Parquet 200 MiB); large ones need less."""
 _TEXT_COMPRESSION_RATIO = 10.0
 """Factor by which compressed texts are smaller."""
@@ -339,7 +341,7 @@ class TableFileOptions(msgspec.Struct, frozen=True):
     @property
     def codec(self) -> str:
         """Name of the compression."""
-        return self.compression or COMPRESSIONS[self.to][0]
+        return self.compression or COMPRESSIONS.get(self.to, ("none",))[0]
 
     @property
     def spool_codec(self) -> str:

@@ -61,6 +61,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableRow,
     TableSchema,
     estimate_row_bytes,
+    split_table_name,
 )
 from binlogtool.limits import Limits
 
@@ -535,7 +536,7 @@ class _PendingRows:
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition of the table for the following rows. place: its place in the log, as text."""
-        if self.table is None or self.table.columns != table.columns:
+        if self.table is None or (self.table.columns, self.table.key) != (table.columns, table.key):
             self.flush()
             self.fields = tuple(TypedColumn(c.name, c.type) for c in table.columns)
         self._sink.set_table(self.name, table, place)
@@ -558,16 +559,19 @@ class TableRouter:
     """Router that takes the parts of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
     keeps_undecoded: create rows for records that cannot be decoded. keeps_emptied: create rows for statements that
-    empty or drop a table. known: names of tables that had rows before.
+    empty or drop a table. known: names of tables that had rows before. on_rename: receives the old and new names of
+    tables, after their rows so far; implies `keeps_emptied`. summary: receives the facts.
     """
 
     def __init__(
         self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True,
         keeps_emptied: bool = False, known: Iterable[str] = (),
+        on_rename: Callable[[str, str], None] | None = None, summary: RouterSummary | None = None,
     ) -> None:  # fmt: skip
-        self.summary = RouterSummary()
+        self.summary = RouterSummary() if summary is None else summary
         self._options, self._sink, self._limits = options, sink, limits
-        self._keeps_undecoded, self._keeps_emptied = keeps_undecoded, keeps_emptied
+        self._keeps_undecoded, self._keeps_emptied = keeps_undecoded, keeps_emptied or on_rename is not None
+        self._on_rename = on_rename
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
         self._names, self._event_bytes = EventNames(), 0
@@ -638,7 +642,9 @@ class TableRouter:
                 self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
-            is_emptied = self._keeps_emptied and content is not None and bool(content.emptied)
+            is_emptied = (
+                self._keeps_emptied and content is not None and bool(content.emptied or content.dropped_database)
+            )
             if block.findings.get(i) or is_emptied or (content is not None and has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
@@ -771,11 +777,29 @@ class TableRouter:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
             self._add_row(row, meta | {"row": row_index}, block, i)
-        for row_index, row in self._select_rows(content.emptied if self._keeps_emptied else (), i):
+        for row_index, row in self._select_rows(self._find_emptied(content), i):
             pending = self._get_pending(display_name(row.table.name))
             self._add_row_without_images(pending, meta | {"op": row.op, "row": row_index})
+        for old, new in content.renamed if self._on_rename is not None else ():
+            self._rename_table(display_name(old), display_name(new))
         if content.ends:
             self._mark_transaction_end()
+
+    def _find_emptied(self, content: RecordTableRows) -> Sequence[TableRow]:
+        """Return the rows about tables that a record empties or drops."""
+        if not self._keeps_emptied:
+            return ()
+        database = content.dropped_database
+        dropped = [one for one in self.summary.seen.values() if database and split_table_name(one.name)[0] == database]
+        return [*content.emptied, *(TableRow(table, "DROP", None, None) for table in dropped)]
+
+    def _rename_table(self, old: str, new: str) -> None:
+        assert self._on_rename is not None
+        for pending in self._tables.values():
+            pending.flush()
+        for name in (old, new):
+            self._tables.pop(name, None)
+        self._on_rename(old, new)
 
     def _note_other_table(
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema

@@ -247,6 +247,8 @@ class RecordTableRows(msgspec.Struct, frozen=True):
         cells: several rows, instead of `rows`.
         changes: the only table that the record is known to change, if its rows are unknown; None = it may be any table.
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+        dropped_database: database whose tables are dropped here; "" = none.
+        renamed: (old, new) names of tables that are renamed here, in order.
         reason: why compiled code did not decode the rows together with those of other records, as text about the rows.
     """
 
@@ -260,6 +262,8 @@ class RecordTableRows(msgspec.Struct, frozen=True):
     cells: CellSlice | None = None
     changes: TableSchema | None = None
     emptied: Sequence[TableRow] = ()
+    dropped_database: str = ""
+    renamed: Sequence[tuple[str, str]] = ()
     reason: str = ""
 
 
@@ -377,6 +381,7 @@ class TableSupport(msgspec.Struct, frozen=True):
         operations: a change can be a key and operations, without images.
         transactions: logs contain the ends of transactions.
         statements: records without an object may change or empty a table.
+        emptied: records say which tables are emptied, dropped and renamed, and rows have keys.
     """
 
     make_reader: Callable[[], TableReader]
@@ -386,6 +391,7 @@ class TableSupport(msgspec.Struct, frozen=True):
     operations: bool = False
     transactions: bool = True
     statements: bool = False
+    emptied: bool = False
     make_compiled_reader: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None
 
 

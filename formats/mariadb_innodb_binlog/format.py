@@ -74,6 +74,7 @@ FORMAT = Format(
     tables=TableSupport(
         LazyRef("mariadb_innodb_binlog.tables:GroupTables"),
         types=("TABLE_MAP",),
+        emptied=True,
         make_compiled_reader=LazyRef("mariadb_innodb_binlog.tables:make_compiled_group_reader"),
     ),
     repair=REPAIR,

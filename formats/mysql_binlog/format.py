@@ -149,6 +149,7 @@ FORMAT = Format(
     tables=TableSupport(
         LazyRef("binlog_events.changes.row_tables:RowTables"),
         types=("TABLE_MAP",),
+        emptied=True,
         make_compiled_reader=LazyRef("binlog_events.changes.row_tables:make_compiled_reader"),
         statements=True,
     ),

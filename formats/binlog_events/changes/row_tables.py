@@ -67,6 +67,7 @@ from binlogtool.formats.binlog_events.changes.typed_cells import (
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_changed_table,
     find_created_table,
+    find_dropped_database,
     find_renames,
     get_ddl_keyword,
     has_select,
@@ -719,10 +720,11 @@ class RowTables(msgspec.Struct, TableReader):
                 self.time = read_mysql_gtid(code, bytes(event.body)).original_commit_timestamp or None
         elif step is GroupStep.OPENS:
             self.time = None
-        remark, reason, changes, notes, emptied = "", "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
+        reason, changes, notes, emptied = "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
+        dropped_database, renamed = "", list[tuple[str, str]]()
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
-            remark, reason, changes, notes = self._process_statement(scene)
-            emptied = tuple(_iter_emptied_tables(scene))
+            renamed, reason, changes, notes = self._process_statement(scene)
+            emptied, dropped_database = tuple(_iter_emptied_tables(scene)), _find_dropped_database(scene)
             if rollback_text := describe_rollback(
                 get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
             ):
@@ -731,22 +733,31 @@ class RowTables(msgspec.Struct, TableReader):
                 )  # there is no commit
         elif code == EventType.INCIDENT:
             reason = INCIDENT
+        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in renamed)
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
         findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
         return (
             RecordTableRows(
-                ends=step is GroupStep.ENDS, remark=remark, findings=findings, changes=changes, emptied=emptied
+                ends=step is GroupStep.ENDS,
+                remark=remark,
+                findings=findings,
+                changes=changes,
+                emptied=emptied,
+                dropped_database=dropped_database,
+                renamed=renamed,
             )
-            if remark or findings or emptied or step is GroupStep.ENDS
+            if remark or findings or emptied or dropped_database or step is GroupStep.ENDS
             else NO_ROWS
         )
 
-    def _process_statement(self, scene: EventContext) -> tuple[str, str, TableSchema | None, tuple[Finding, ...]]:
+    def _process_statement(
+        self, scene: EventContext
+    ) -> tuple[list[tuple[str, str]], str, TableSchema | None, tuple[Finding, ...]]:
         """Process a statement that may define a table or change rows.
 
         Returns:
-            (renames as text, why its row changes are unknown, the only table that it changes, findings about other
+            (renames, why its row changes are unknown, the only table that it changes, findings about other
             tables).
         """
         parts, sql = read_query(scene)
@@ -759,11 +770,8 @@ class RowTables(msgspec.Struct, TableReader):
         if is_table_statement(text[:4096]):
             self.knowledge.apply_statement(sql, parts)
             with contextlib.suppress(UsageError):
-                renames_text = ", ".join(
-                    f"{old} is called {new} from this event on" for old, new in find_renames(text, database)
-                )
-                return renames_text, reason, changes, notes
-        return "", reason, changes, notes
+                return find_renames(text, database), reason, changes, notes
+        return [], reason, changes, notes
 
     def _process_rows(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
@@ -809,6 +817,12 @@ def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
         operation = "TRUNCATE" if is_truncate(text) else "DROP"
         for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
             yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
+
+
+def _find_dropped_database(scene: EventContext) -> str:
+    """Return the database that a statement drops; "" = none."""
+    parts, sql = read_query(scene)
+    return find_dropped_database(normalize_statement(sql, parts)) or "" if may_be_table_statement(sql) else ""
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:
