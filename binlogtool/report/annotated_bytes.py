@@ -521,7 +521,9 @@ class DiffJsonWriter:
 
     def _fields_member(self, part: UnitDiff) -> dict[str, Any]:
         if part.a is not None and part.b is not None:
-            return _changed_fields_to_json(part.a.piece(), part.b.piece())
+            compared = match_fields(part.a.piece(), part.b.piece())
+            changed = [_field_to_json(one) for one in compared if not one.same]
+            return {"fields": changed, "fields_same": len(compared) - len(changed)}
         side = part.a or part.b
         return {"fields": list(fields_to_json(side.piece().rows))} if self._whole and side is not None else {}
 
@@ -539,12 +541,6 @@ def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
         "records": unit.record_count,
         "types": list(dict.fromkeys(type_ for type_, _, _ in unit.content)),
     }
-
-
-def _changed_fields_to_json(left: AnnotatedPiece, right: AnnotatedPiece) -> dict[str, Any]:
-    compared = match_fields(left, right)
-    changed = [_field_to_json(one) for one in compared if not one.same]
-    return {"fields": changed, "fields_same": len(compared) - len(changed)}
 
 
 def _field_to_json(field: FieldDiff) -> dict[str, Any]:

@@ -110,15 +110,6 @@ def make_stats_rows(by: str, groups: TallyByGroup, *, has_rows: bool) -> list[li
     return [heading, *rows]
 
 
-def encode_stats_text(by: str, groups: TallyByGroup, *, has_rows: bool) -> bytes:
-    """Return the table as aligned, escaped text."""
-    rows = [
-        ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
-        for r in make_stats_rows(by, groups, has_rows=has_rows)
-    ]
-    return align_columns(rows, right_columns=range(1, 8 if has_rows else 5))
-
-
 def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes:
     """Return rows of cells as text with aligned columns.
 
@@ -281,7 +272,13 @@ def encode_series_text(series: LogStats) -> bytes:
     for start, tally in series.sum_steps().items():
         figures = [tally.records, tally.bytes, *([tally.rows] if series.has_rows else [])]
         table.append([format_step(start) or "-", *map(format_count, figures), escape(largest.get(start, "-"))])
-    groups = encode_stats_text(series.by, series.groups, has_rows=series.has_rows)
+    # The table as aligned, escaped text
+    has_rows = series.has_rows
+    rows = [
+        ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
+        for r in make_stats_rows(series.by, series.groups, has_rows=has_rows)
+    ]
+    groups = align_columns(rows, right_columns=range(1, 8 if has_rows else 5))
     return groups + b"\n" + align_columns(table, right_columns=range(1, 4 if series.has_rows else 3))
 
 
@@ -356,7 +353,12 @@ class Panel(msgspec.Struct, frozen=True):
 
 def render_chart(series: LogStats, title: str) -> bytes:
     """Render the chart as one SVG document."""
-    steps = _list_steps(series)
+    starts = list(series.sum_steps())
+    times = [start for start in starts if start is not None]
+    length = BUCKET_LENGTHS[series.bucket]
+    if times and (times[-1] - times[0]) // length < _MAX_STEPS:
+        times = list(range(times[0], times[-1] + length, length))
+    steps = [*times, *([None] if None in starts else [])]
     shown = list(series.groups)[: len(_COLOURS)]
     colours = dict(zip(shown, _COLOURS, strict=False))
     has_others = len(series.groups) > len(shown)
@@ -391,18 +393,6 @@ def round_up_scale(value: int) -> int:
             if factor * unit >= value:
                 return factor * unit
         unit *= 10
-
-
-def _list_steps(series: LogStats) -> list[int | None]:
-    """Return the start of every step from the first to the last, including empty steps if there are not too many; None
-    (records without a time) comes last.
-    """
-    starts = list(series.sum_steps())
-    times = [start for start in starts if start is not None]
-    length = BUCKET_LENGTHS[series.bucket]
-    if times and (times[-1] - times[0]) // length < _MAX_STEPS:
-        times = list(range(times[0], times[-1] + length, length))
-    return [*times, *([None] if None in starts else [])]
 
 
 def _sum_bars(

@@ -153,11 +153,6 @@ class PageIllustrations(msgspec.Struct, frozen=True):
     maps: Mapping[str, ByteMap] = msgspec.field(default_factory=dict)
 
 
-def render_verify_page(report: Report, version: str, illustrations: PageIllustrations) -> bytes:
-    """Render the report as one HTML document."""
-    return "".join(_render_page(report, version, illustrations)).encode("utf-8", "backslashreplace")
-
-
 def _render_page(report: Report, version: str, illustrations: PageIllustrations) -> Iterator[str]:
     title = f"binlogtool verify: {report.status}"
     yield html_head(title, *_ASSETS)
@@ -391,7 +386,9 @@ def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
     spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
     maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
-    return render_verify_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+    return "".join(
+        _render_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+    ).encode("utf-8", "backslashreplace")
 
 
 def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None:

@@ -228,12 +228,8 @@ def follow_records(dialect: EblobDialect, read: ReadRange, size: int | None, off
         if size is not None and offset > size:
             return RecordChain(False, links, True, is_plain, b4_records)
         is_plain = is_plain and not length
-        b4_records += _is_b4_record(dialect, head)
+        b4_records += int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
     return RecordChain(True, MAX_CHAIN_RECORDS, True, is_plain, b4_records)
-
-
-def _is_b4_record(dialect: EblobDialect, head: bytes) -> bool:
-    return int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
 
 
 class DialectChoice(msgspec.Struct, frozen=True):
@@ -398,7 +394,7 @@ def _detect_dialect(head: FileHead, variant: str | None) -> tuple[EblobDialect, 
         PACKED_DIALECTS
         if is_packed
         else (DIALECT_B_BE, *_ALIGNED_DIALECTS)
-        if _is_big_endian(head.data)
+        if (head.data[8:10] == VERSION.to_bytes(2, "big"))
         else (*_ALIGNED_DIALECTS, DIALECT_B_BE)
     )
     readable_size = head.size if head.peek is not None or head.is_whole else None
@@ -441,10 +437,6 @@ def _iter_chain_starts(data: bytes) -> Iterator[int]:
 
 def _has_magic(data: bytes) -> bool:
     return data.startswith(MAGIC)
-
-
-def _is_big_endian(data: bytes) -> bool:
-    return data[8:10] == VERSION.to_bytes(2, "big")
 
 
 def _read_flags(data: bytes, dialect: EblobDialect) -> int:

@@ -245,24 +245,20 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Read the layout of a meta file or a log file. Never raises: errors become findings."""
     name = head.name.rsplit("/", 1)[-1]
     if head.data[:4] == b"SPLI" or name in META_NAMES:
-        return _read_meta_layout(head, name)
-    return _read_log_layout(head, name, limits)
-
-
-def _read_meta_layout(head: FileHead, name: str) -> LogFileLayout:
-    data = head.data[:MAX_META_SIZE]
-    context, findings = parse_meta(data, head.is_whole and len(head.data) <= MAX_META_SIZE)
-    if name == "binlog.meta.new":
-        context.leftover = True
-        text = "left behind by an interrupted rewrite; the server ignores it"
-        findings = [one.with_severity(Severity.NOTE) for one in findings]
-        findings.insert(
-            0, make_finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over")
+        data = head.data[:MAX_META_SIZE]
+        context, findings = parse_meta(data, head.is_whole and len(head.data) <= MAX_META_SIZE)
+        if name == "binlog.meta.new":
+            context.leftover = True
+            text = "left behind by an interrupted rewrite; the server ignores it"
+            findings = [one.with_severity(Severity.NOTE) for one in findings]
+            findings.insert(
+                0, make_finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over")
+            )
+        variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
+        return LogFileLayout(
+            variant, len(data), META_REST_LEVEL, schema.META, None, context, tuple(findings), has_records=False
         )
-    variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
-    return LogFileLayout(
-        variant, len(data), META_REST_LEVEL, schema.META, None, context, tuple(findings), has_records=False
-    )
+    return _read_log_layout(head, name, limits)
 
 
 def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:

@@ -140,7 +140,10 @@ def _find_proofs(data: bytes, context: ManticoreLogContext, offset: int, damage:
     if op is None or not context.has_new_frames or damage.id in ("zero-tail", "garbage-tail", "torn-tail"):
         return {}
     if op == Op.ADD_TXN:
-        size_offset = _find_usize(data)
+        _, position = read_zint(data, 5, len(data))
+        if position > 0:
+            _, position = read_zint(data, position, len(data))
+        size_offset = position if 0 < position <= len(data) - 8 else None
         size = None if size_offset is None else _find_right_size(data, size_offset)
         is_proven = (
             size is not None
@@ -173,13 +176,6 @@ def _is_checksum_right(data: bytes, end: int, patch: tuple[int, bytes] | None = 
     if patch is not None:
         covered[patch[0] - 4 : patch[0] - 4 + len(patch[1])] = patch[1]
     return len(data) >= end + 4 and CRC32(covered) == int.from_bytes(data[end : end + 4], "little")
-
-
-def _find_usize(data: bytes) -> int | None:
-    _, position = read_zint(data, 5, len(data))
-    if position > 0:
-        _, position = read_zint(data, position, len(data))
-    return position if 0 < position <= len(data) - 8 else None
 
 
 def _find_right_size(data: bytes, position: int) -> int | None:

@@ -55,7 +55,9 @@ def rebuild_meta(names: Sequence[str], read: Callable[[str], RangeReader]) -> It
     if parsed is None and not logs:
         return
     if parsed is None:
-        version = _get_common_version(logs, read)
+        heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
+        versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
+        version = versions.pop() if len(versions) == 1 and len(heads) > 0 else None
         if version is not None and len(data) <= MAX_META_SIZE:
             content = _build_meta(version, _choose_setting(version, logs), sorted(logs))
             model_file = None if META_NAME in names else logs[max(logs)]
@@ -106,13 +108,6 @@ def _parse_meta(data: bytes) -> tuple[int, int, list[int]] | None:
     is_complete = not is_open and bool(values) and values[0] == len(values) - 1
     is_supported = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
     return (version, setting, values[1:]) if is_complete and is_supported else None
-
-
-def _get_common_version(logs: dict[int, str], read: Callable[[str], RangeReader]) -> int | None:
-    """Return the version in the heads of all log files; None if they differ."""
-    heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
-    versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
-    return versions.pop() if len(versions) == 1 and len(heads) > 0 else None
 
 
 def _choose_setting(version: int, logs: dict[int, str]) -> int:

@@ -100,7 +100,9 @@ def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         context.is_preallocated = True
         return _build_layout(context, 0, "held in reserve", findings)
     if empty:
-        findings = [_report_lost_header(context)]
+        text = "the header page is zero, but data follows; readers consider the file empty"
+        size = context.page_size if context.size is None else min(context.page_size, context.size)
+        findings = [_make_finding("bad-header", 0, size, text, "header-lost")]
     if is_trusted and not findings:
         head.shared["mariadb-innodb-binlog.page_size"] = context.page_size
     return _build_layout(context, context.page_size, _variant_name(header if is_trusted else None), findings)
@@ -281,12 +283,6 @@ def _has_hidden_data(head: FileHead, context: IbbFileContext) -> bool:
         return any(head.data)
     size = context.page_size
     return any(any(head.peek(number * size, size)) for number in range(min(2, -(-head.size // size))))
-
-
-def _report_lost_header(context: IbbFileContext) -> Finding:
-    text = "the header page is zero, but data follows; readers consider the file empty"
-    size = context.page_size if context.size is None else min(context.page_size, context.size)
-    return _make_finding("bad-header", 0, size, text, "header-lost")
 
 
 def _make_finding(

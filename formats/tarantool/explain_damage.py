@@ -177,19 +177,12 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
         message += f"; a .{context.kind.lower()} file must end with the end mark"
         facts[TRUNCATION_USELESS] = True
     elif facts.get("zeros") or damage.id == "zero-tail":
-        severity = _grade_zero_tail(damage)
+        severity = Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
         message += "; the server refuses to start" if severity is Severity.ERROR else ""
     elif damage.id == "torn-tail" and damage.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
         message += "; no whole block: the server would append after these bytes, and refuse the next start"
     return replace(damage, severity=severity, message=message, facts=MappingProxyType(facts))
-
-
-def _grade_zero_tail(damage: Finding) -> Severity:
-    """Grade zeros at the end of a file: the server refuses to start if there are enough zeros for a block header,
-    although nothing is lost.
-    """
-    return Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
 
 
 # --- One flipped bit in a text header ---

@@ -262,16 +262,6 @@ class ImageValue(NamedTuple):
 Image = list[ImageValue]
 
 
-def format_row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """Return the statements of a row event.
-
-    Raises:
-        Inexact: no statements have exactly the same effect.
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
-    """
-    return _create_writer(code, table, limits).write_all(iter_row_images(code, body, table, limits))
-
-
 def format_flashback_statements(
     code: int, body: memoryview, table: TableMap, limits: Limits, *, match_all: bool = False
 ) -> list[bytes]:
@@ -655,7 +645,13 @@ class RowEventWriter(msgspec.Struct):
         if self._is_filling_new_table(context):
             return [format_rows_binlog(event, table, description, context.limits)], None
         try:
-            statements = format_row_statements(event.code, event.body, table, context.limits) if reason is None else []
+            statements = (
+                _create_writer(event.code, table, context.limits).write_all(
+                    iter_row_images(event.code, event.body, table, context.limits)
+                )
+                if reason is None
+                else []
+            )
         except Inexact as error:
             reason, statements = str(error), []
         if (
