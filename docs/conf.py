@@ -1,4 +1,4 @@
-"""The site: `sphinx-build -W docs DIR` (extra `docs`); pages of `docs.made` are made first."""
+"""The site: `sphinx-build -W docs DIR` (extra `docs`); the pages of `docs.reference_pages` are written first."""
 
 import sys
 from pathlib import Path
@@ -43,15 +43,15 @@ class LinkCommands(SphinxPostTransform):
 
     def run(self, **_options: object) -> None:
         """Link the commands and options of one page."""
-        from docs import made
+        from docs import reference_pages
 
         page = self.env.docname
         for literal in list(self.document.findall(nodes.literal)):
-            place = made.find_command_page(literal.astext())
+            place = reference_pages.find_command_page(literal.astext())
             if place is None or isinstance(literal.parent, nodes.title | nodes.reference):
                 continue
             is_option_of_other_tool = page in ("coming-from", "comparison") and literal.astext().startswith("-")
-            if is_option_of_other_tool or page.startswith("made/commands/") or page == place[0]:
+            if is_option_of_other_tool or page.startswith("reference/commands/") or page == place[0]:
                 continue
             target, anchor = place
             literal.replace_self(make_refnode(self.app.builder, page, target, anchor, literal.deepcopy()))
@@ -59,7 +59,7 @@ class LinkCommands(SphinxPostTransform):
 
 def setup(app: Sphinx) -> None:
     """Write the generated pages, and link commands and options to them."""
-    from docs import made
+    from docs import reference_pages
 
-    made.write(HERE / "made")
+    reference_pages.write_pages(HERE / "reference")
     app.add_post_transform(LinkCommands)

@@ -65,7 +65,7 @@ def wrong(text: str) -> str:
 def pages() -> Iterator[tuple[str, str]]:
     """(where it stands, text) of all that is written for people."""
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        if "made" not in path.relative_to(ROOT).parts:
+        if "reference" not in path.relative_to(ROOT).parts:
             yield path.name, path.read_text("utf-8")
     for path in sorted((ROOT / "docs" / "ci").iterdir()):
         yield path.name, path.read_text("utf-8")

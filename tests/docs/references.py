@@ -99,7 +99,7 @@ def product_files() -> list[tuple[str, Path]]:
 
 def documents() -> list[Path]:
     """Return the Markdown files of the project, without generated ones and the changelog."""
-    docs = [p for p in (ROOT / "docs").rglob("*.md") if "made" not in p.relative_to(ROOT / "docs").parts]
+    docs = [p for p in (ROOT / "docs").rglob("*.md") if "reference" not in p.relative_to(ROOT / "docs").parts]
     return sorted([*docs, *ROOT.glob("[CRS]*.md"), *(ROOT / "formats").glob("*/help.md")])
 
 
@@ -191,7 +191,7 @@ def missing_paths(text: str, root: Path = ROOT) -> list[str]:
     return [
         path
         for path in PATH.findall(text)
-        if not any(word in path for word in PLACEHOLDERS) and not (root / path).exists() and "made" not in path
+        if not any(word in path for word in PLACEHOLDERS) and not (root / path).exists() and "reference" not in path
     ]
 
 

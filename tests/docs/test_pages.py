@@ -19,7 +19,9 @@ ELSEWHERE = {"scale.md"}
 PAGES = sorted(
     path
     for path in (ROOT / "docs").rglob("*.md")
-    if path.name not in ELSEWHERE and "made" not in path.relative_to(ROOT).parts and examples(path.read_text("utf-8"))
+    if path.name not in ELSEWHERE
+    and "reference" not in path.relative_to(ROOT).parts
+    and examples(path.read_text("utf-8"))
 )
 MYSQLBINLOG = getattr(programs_of("mysql-9"), "binlog", None)  # MariaDB has one of this name, too
 """That of the tree of MySQL 9 (`.ci/server-tree mysql-9`), else an installed one."""

@@ -1,4 +1,4 @@
-"""Pages that are made of what the program knows hold it all; its generator checks the links."""
+"""The reference pages name every command, option, finding, status and output; their links exist."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from binlogtool.cli.command_table import COMMANDS
-from docs import made
+from docs import reference_pages
 from tests.docs.pages import ROOT
 
-PAGES = made.pages()
+PAGES = reference_pages.make_pages()
 
 
 def test_each_finding_and_each_status_has_its_place() -> None:
@@ -37,7 +37,7 @@ def test_the_schema_of_an_output_can_be_taken_from_its_page() -> None:
 def test_every_page_is_reached_from_the_first_one() -> None:
     folder = ROOT / "docs"
     listed = re.findall(r"^([\w/.-]+)$", (folder / "index.md").read_text("utf-8"), re.MULTILINE)
-    own = {str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.md") if "made" not in p.parts[:-1]}
+    own = {str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.md") if "reference" not in p.parts[:-1]}
     assert own - {"index"} <= set(listed)
 
 
@@ -57,23 +57,23 @@ def test_global_options_are_described_once() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("verify", ("made/commands/verify", "")),
-        ("binlogtool verify --max-age 26h", ("made/commands/verify", "max-age")),
-        ("dump -F", ("made/commands/dump", "follow")),
-        ("dump -O jsonl", ("made/commands/dump", "")),
-        ("--max-memory", ("made/commands", "max-memory")),
-        ("--where EXPR", ("made/commands/dump", "where")),
+        ("verify", ("reference/commands/verify", "")),
+        ("binlogtool verify --max-age 26h", ("reference/commands/verify", "max-age")),
+        ("dump -F", ("reference/commands/dump", "follow")),
+        ("dump -O jsonl", ("reference/commands/dump", "")),
+        ("--max-memory", ("reference/commands", "max-memory")),
+        ("--where EXPR", ("reference/commands/dump", "where")),
         ("mysqlbinlog --verbose", None),
         ("--result-file", None),
         ("", None),
     ],
 )
 def test_code_that_names_a_command_or_option_links_to_its_page(text: str, place: tuple[str, str] | None) -> None:
-    assert made.find_command_page(text) == place
+    assert reference_pages.find_command_page(text) == place
 
 
 def test_the_code_of_pages_fits_100_columns() -> None:
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if not {"made", "spec"} & set(path.parts)]
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if not {"reference", "spec"} & set(path.parts)]
     for path in (ROOT / "README.md", *pages):
         for number, line in lines_of_code(path.read_text("utf-8")):
             if not re.match(r"next: |\s+binlogtool ", line):  # a command that the program prints is whole

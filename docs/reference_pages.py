@@ -1,7 +1,7 @@
-"""Pages that are made of what the program knows: `python -m docs.made [FOLDER]`; the site does it when it is built.
+"""Write the reference pages from the program: `python -m docs.reference_pages [FOLDER]`; the site build runs it.
 
 Formats (their help.md), findings and exit statuses (`explain`), commands (their help), the JSON Schema of each output.
-Default: docs/made, which no commit holds.
+Default folder: docs/reference, which git ignores.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from binlogtool.formats import list_names, read_help_page
 from binlogtool.report.json_schema import SCHEMAS
 
 
-def pages() -> dict[str, str]:
-    """Path below the folder -> its Markdown."""
-    made = {"findings.md": _findings(), "statuses.md": _statuses()}
-    made |= _command_pages() | {"outputs.md": _listed("JSON outputs", "outputs", SCHEMAS)}
-    made |= {f"outputs/{name}.md": _output(name) for name in SCHEMAS}
-    made["formats.md"] = _listed("Formats", "formats", list_names())
+def make_pages() -> dict[str, str]:
+    """Return the Markdown of each page by its path below the folder."""
+    pages = {"findings.md": _findings(), "statuses.md": _statuses()}
+    pages |= _command_pages() | {"outputs.md": _listed("JSON outputs", "outputs", SCHEMAS)}
+    pages |= {f"outputs/{name}.md": _output(name) for name in SCHEMAS}
+    pages["formats.md"] = _listed("Formats", "formats", list_names())
     for name in list_names():
         text = read_help_page(name)
         if text is not None:
-            made[f"formats/{name}.md"] = text
-    return made
+            pages[f"formats/{name}.md"] = text
+    return pages
 
 
-def write(folder: Path) -> None:
-    """Makes the pages anew."""
+def write_pages(folder: Path) -> None:
+    """Write all pages; what was in the folder before is removed."""
     shutil.rmtree(folder, ignore_errors=True)
-    for name, text in pages().items():
+    for name, text in make_pages().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, "utf-8")
 
@@ -169,8 +169,8 @@ def find_command_page(text: str) -> tuple[str, str] | None:
     anchors = _option_anchors()
     for name in (command,) if command else ("", *COMMANDS):
         if len(options) == 1 and options[0] in anchors[name]:
-            return f"made/commands/{name}" if name else "made/commands", anchors[name][options[0]]
-    return (f"made/commands/{command}", "") if command else None
+            return f"reference/commands/{name}" if name else "reference/commands", anchors[name][options[0]]
+    return (f"reference/commands/{command}", "") if command else None
 
 
 def _shell_block(lines: Iterable[str]) -> Iterator[str]:
@@ -201,4 +201,4 @@ def _output(name: str) -> str:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "made")
+    write_pages(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "reference")
