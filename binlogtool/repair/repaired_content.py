@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from binlogtool.format_api.format import (
     RewrittenFile,
     is_header_correction,
 )
+from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import MIB, Limits
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
@@ -53,9 +54,6 @@ from binlogtool.verification.verify_report import (
     merge_reports,
     report_skipped_files,
 )
-
-if TYPE_CHECKING:
-    from binlogtool.format_api.layout import Batch, RangeReader
 
 # --- Files whose damage single flipped bits explain ---
 

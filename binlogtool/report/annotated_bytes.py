@@ -42,9 +42,8 @@ from binlogtool.annotation.compare_logs import (
     path_in_record,
     row_bytes,
 )
-from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape

@@ -13,9 +13,8 @@ from xml.sax.saxutils import escape as xml_escaped
 
 import msgspec
 
-from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.json_values import TimeFormatter, encode_document
 from binlogtool.report.dump import describe_body, encode_csv, load_describer
 from binlogtool.report.wording import format_count, format_duration, format_quantity, format_size
 from binlogtool.terminal.escape import escape

@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.json_text import encode_document
 from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
+from binlogtool.format_api.json_values import encode_document
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,

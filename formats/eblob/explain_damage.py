@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, LogFileLayout
-from binlogtool.formats.eblob.detect_layout import EblobDialect, UnreadableHeader
+from binlogtool.formats.eblob.decode import EblobDialect, UnreadableHeader
 from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER_SIZE
 
 # --- Kinds of damage (docs/spec/eblob.md#validation) ---

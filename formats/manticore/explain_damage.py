@@ -18,7 +18,7 @@ from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
 from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.detect_layout import (
+from binlogtool.formats.manticore.decode import (
     META_NAMES,
     ManticoreLogContext,
     infer_id_size,

@@ -21,18 +21,16 @@ from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
 from binlogtool.formats.manticore.decode import (
+    LOG_NAME,
+    MAX_META_SIZE,
     TYPE_NAMES,
     DocumentTables,
     decode_bodies,
     describe_records,
-    make_record_text,
-)
-from binlogtool.formats.manticore.detect_layout import (
-    LOG_NAME,
-    MAX_META_SIZE,
     detect,
     fork_context,
     get_log_stem,
+    make_record_text,
     read_layout,
 )
 from binlogtool.formats.manticore.field_types import build_zint
@@ -155,7 +153,7 @@ FORMAT = Format(
         },
         clone_context=fork_context,
         split_finder=LazyRef("manticore.decode:make_split_point_finder"),
-        compiled_layouts=LazyRef("manticore.detect_layout:layouts"),
+        compiled_layouts=LazyRef("manticore.decode:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,

@@ -37,8 +37,14 @@ from binlogtool.format_api.schema_fields import (
     read_varint,
 )
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
-from binlogtool.formats.manticore.detect_layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.decode import (
+    U64,
+    ManticoreLogContext,
+    MetaContext,
+    parse_table_name,
+    report_too_large,
+    report_undecodable,
+)
 from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
     KernelSkipped,

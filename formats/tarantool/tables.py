@@ -26,7 +26,7 @@ from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
 
 if TYPE_CHECKING:
-    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.formats.tarantool.decode import TarantoolContext
     from binlogtool.limits import Limits
 
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5

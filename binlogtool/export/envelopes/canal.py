@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
 from binlogtool.export.envelopes.values import (
     MessageLine,
     document_to_spaced_json,
     format_java_double,
     to_json_safe_text,
 )
+from binlogtool.format_api.json_values import encode_json as _encode
 from binlogtool.format_api.tables_and_changes import (
     DDL,
     DELETE,

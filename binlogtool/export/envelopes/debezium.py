@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
 from binlogtool.export.envelopes.values import (
     MessageLine,
     date_to_days,
@@ -25,6 +24,7 @@ from binlogtool.export.envelopes.values import (
     to_json_safe_text,
 )
 from binlogtool.export.output_options import EnvelopeOptions
+from binlogtool.format_api.json_values import encode_json as _encode
 from binlogtool.format_api.tables_and_changes import (
     BEGIN,
     DDL,

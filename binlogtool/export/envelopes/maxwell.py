@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
 from binlogtool.export.envelopes.values import MessageLine, to_json_document, to_json_safe_text
+from binlogtool.format_api.json_values import encode_json as _encode
 from binlogtool.format_api.tables_and_changes import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 

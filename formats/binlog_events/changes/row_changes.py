@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mariadb_gtid, read_mysql_gtid

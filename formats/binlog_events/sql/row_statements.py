@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.rows.rows_event import (

@@ -654,10 +654,10 @@ class BinlogValidator:
             yield from self.gtid_rules.check_event(event)
         elif code == _T.TABLE_MAP:
             table_map = self.row_rules.add_map(event)
-            if self.context.hints.schema is not None and table_map is not None:
-                if table_map.uncertain and table_map.full_name not in self._reported_tables:
-                    self._reported_tables.add(table_map.full_name)
-                    yield EventFault("meta-mismatch", table_map.uncertain, "schema", _W)
+            mismatch = table_map.uncertain if self.context.hints.schema is not None and table_map is not None else ""
+            if table_map is not None and mismatch and table_map.full_name not in self._reported_tables:
+                self._reported_tables.add(table_map.full_name)
+                yield EventFault("meta-mismatch", mismatch, "schema", _W)
         elif code in ROW_EVENTS:
             yield from self.row_rules.check_rows(event, batch.window, bool(self.state[kernels.CHECK_BODIES]))
         elif code in QUERY_EVENTS:

@@ -24,8 +24,7 @@ from binlogtool.formats.tarantool.codes import (
     FileKind,
     RowType,
 )
-from binlogtool.formats.tarantool.decode import find_too_deep_rows
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+from binlogtool.formats.tarantool.decode import TarantoolContext, find_too_deep_rows
 from binlogtool.formats.tarantool.msgpack.messages import (
     find_text,
     limit_depth,
