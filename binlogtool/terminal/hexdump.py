@@ -411,7 +411,7 @@ def draw_hexdump(
 ) -> Iterator[bytes]:
     """Yield the text in pieces of whole lines. compile_: function that compiles a kernel; None = no compiled code."""
     spaces, rows = tuple(spaces), list(rows)
-    if compile_ is None or not _has_default_format(options) or not _is_one_range(rows, spaces):
+    if compile_ is None or not _has_default_format(options) or not _is_one_range(spaces):
         yield from _encode_lines(render_hexdump(unfold_rows(rows), spaces, options, heading))
         return
     if heading:
@@ -462,7 +462,7 @@ def _has_default_format(options: HexdumpOptions) -> bool:
     return options.depth is None and options.columns is None and not options.color
 
 
-def _is_one_range(rows: list[FieldRow], spaces: tuple[AddressSpace, ...]) -> bool:
+def _is_one_range(spaces: tuple[AddressSpace, ...]) -> bool:
     """Return True if all bytes belong to one range of the file."""
     return len(spaces) == 1 and not spaces[0].name and spaces[0].base + len(spaces[0].data) < _MAX_OFFSET
 

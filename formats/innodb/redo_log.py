@@ -127,7 +127,7 @@ def read_redo_head(data: bytes, size: int) -> RedoHead:
     creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
     encrypted = number == RedoLogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
     header = RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
-    rejection = _check_format(header, fields, size)
+    rejection = _check_format(header, fields)
     if rejection is not None:
         return RedoHead(header, (), None, (rejection,))
     if len(data) < START_OFFSET or size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
@@ -155,7 +155,7 @@ def _checkpoint_order(checkpoint: RedoCheckpoint) -> tuple[int, int]:
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
-def _check_format(header: RedoHeader, fields: Any, size: int) -> Finding | None:
+def _check_format(header: RedoHeader, fields: Any) -> Finding | None:
     """Return the finding about a header after which nothing can be read; None if the header is usable."""
     number = header.format
     if number == RedoLogFormat.FORMAT_3_23:

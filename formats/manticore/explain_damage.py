@@ -203,7 +203,7 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
         yield from _find_meta_flips(head)
         return
     stored_count = _count_leading_transactions(data, _read_version(data)) if data.startswith(_LOG_MAGIC) else 0
-    if len(data) <= schema.HEADER_SIZE or stored_count >= _get_required_count(data, _read_version(data)):
+    if len(data) <= schema.HEADER_SIZE or stored_count >= _get_required_count(_read_version(data)):
         return
     places = (
         _find_magic_flip(data, _LOG_MAGIC)
@@ -259,7 +259,7 @@ def _flip_bit(data: bytes, byte: int, bit: int) -> bytes:
     return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
 
 
-def _get_required_count(data: bytes, version: int) -> int:
+def _get_required_count(version: int) -> int:
     """Return how many valid transactions prove the version: one if the frame stores its length."""
     return 1 if version >= schema.NEW_FRAME_VERSION else _MAX_TRANSACTIONS
 

@@ -237,7 +237,7 @@ def _report_unread_file(context: TarantoolContext) -> Iterator[Finding]:
 
 def _check_header(head: FileHead, text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
     """Report everything that is wrong with a header."""
-    yield from _check_type_and_version(head, text, context)
+    yield from _check_type_and_version(text, context)
     if text.end is None:
         size = min(len(head.data), 1858)
         message = "the file is empty" if not head.data else "no empty line ends the header"
@@ -251,7 +251,7 @@ def _check_header(head: FileHead, text: HeaderText, context: TarantoolContext) -
         yield from _check_name(head, text, context)
 
 
-def _check_type_and_version(head: FileHead, text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
+def _check_type_and_version(text: HeaderText, context: TarantoolContext) -> Iterator[Finding]:
     """Check the first two lines: type and format version."""
     if not text.lines:
         return

@@ -277,9 +277,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
         header = (
             None
             if payload is None
-            else _build_block_header(
-                data[position : position + 4], data[position + FIXHEADER_SIZE : position + payload.end], payload.crc
-            )
+            else _build_block_header(data[position + FIXHEADER_SIZE : position + payload.end], payload.crc)
         )
         if payload is not None and header is not None:
             yield FrameHeaderFix(position, header, position + payload.end)
@@ -291,7 +289,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
         position = next_magic.start()
 
 
-def _build_block_header(magic: bytes, payload: bytes, crc: int) -> bytes | None:
+def _build_block_header(payload: bytes, crc: int) -> bytes | None:
     """Build the fixed header as the server writes it; None if the bytes are not a payload."""
     is_compressed = payload.startswith(_ZSTD_FRAME_MAGIC)
     if not is_compressed and payload[:1] not in (bytes([one]) for one in _MAP_FIRST_BYTES):

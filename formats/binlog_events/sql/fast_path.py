@@ -594,7 +594,7 @@ class FastScriptWriter:
         events = self._cached_events[1]
         if events is None:
             return b"", start
-        kernel, texts = self._get_kernel(script, events)
+        kernel, texts = self._get_kernel(script)
         parts, base = list[bytes](), batch.batch.base if isinstance(batch, FlatRecords) else batch.base
         while start < stop:
             self._load_state(script, base)
@@ -633,7 +633,7 @@ class FastScriptWriter:
 
         return load_nested_events(batch, fill_maps, description, self._texts, self._compile)
 
-    def _get_kernel(self, script: SqlScript, events: ScriptEvents) -> tuple[Kernel, bytes]:
+    def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
         description, is_exact = self._context.description, script.options.rows == "exact"
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)

@@ -123,7 +123,7 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
         whole, rows = _reverse_minimal_update(bytes(data), at, table, head)
         return opposite, _build_header(opposite, body, whole, table) + rows
     _require_full_images(head, table)
-    images = list(_iter_reversed_rows(code, bytes(data), at, head, table))
+    images = list(_iter_reversed_rows(bytes(data), at, head, table))
     return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
 
 
@@ -204,7 +204,7 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
             raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
 
 
-def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
+def _iter_reversed_rows(data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
     """Yield the images of each row, with those of an update exchanged."""
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]

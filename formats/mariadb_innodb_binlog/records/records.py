@@ -224,7 +224,7 @@ def _check_no_rest(data: RecordBytes, pos: int) -> None:
         raise MalformedError(f"{len(data) - pos} bytes after the last field", finding_id="unmapped-bytes")
 
 
-def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> bool:
+def has_shortest_integers(record: CommitRecord | OobNode) -> bool:
     """Return whether all integers of the header are in their shortest form, as the server writes them."""
     if isinstance(record, OobNode):
         numbers, end = [record.node_index, *record.left, *record.right], record.data_at

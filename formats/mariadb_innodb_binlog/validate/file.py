@@ -401,7 +401,7 @@ class IbbFileValidator:
             first_event_text = "nothing" if head.type_code is None else f"an event of type {head.type_code}"
             text = f"the group begins with {first_event_text}, not with a GTID event"
             yield report_record(record, "payload-undecodable", "commit-malformed", text)
-        if not has_shortest_integers(commit, record.data):
+        if not has_shortest_integers(commit):
             text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
@@ -518,7 +518,7 @@ class IbbFileValidator:
         except MalformedError as error:
             yield report_record(record, error.finding_id, "oob-shape", str(error.args[0]))
             return
-        if not has_shortest_integers(node, record.data):
+        if not has_shortest_integers(node):
             text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "oob-shape", text, Severity.WARNING)
         for name, place in (("left", node.left), ("right", node.right)):

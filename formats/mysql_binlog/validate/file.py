@@ -201,7 +201,7 @@ class LogEndRules:
             transactions=state[kernels.GROUP_COUNT],
             record_types=record_types,
             findings=tuple(findings),
-            durable_end=self._get_durable_end(tail) if repairable else None,
+            durable_end=self._get_durable_end() if repairable else None,
             repairable=repairable,
             sequences=(gtids.first_number, gtids.last_number),
             facts=self._make_facts(),
@@ -214,7 +214,7 @@ class LogEndRules:
             ),
         )
 
-    def _get_durable_end(self, tail: FileTail) -> int | None:
+    def _get_durable_end(self) -> int | None:
         """Return the durable end; None if nothing is durable or the events are encrypted."""
         if self._validator.context.encrypted_without_key:
             return None
