@@ -98,17 +98,13 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
         if match is None:
             raise KeyFileError(f"line {number} of the key file is neither `id;hexkey` nor a comment")
         if match[1] is not None:
-            keys[_parse_key_id(match[1], number)] = _parse_key(match[2], number)
+            digits = match[1]
+            if not 0 < int(digits) < 1 << 32:
+                raise KeyFileError(f"line {number} of the key file: invalid key id")
+            keys[int(digits)] = _parse_key(match[2], number)
     if not keys:
         raise KeyFileError("the key file contains no key")
     return keys
-
-
-def _parse_key_id(digits: bytes, line_number: int) -> int:
-    """Parse a key id."""
-    if not 0 < int(digits) < 1 << 32:
-        raise KeyFileError(f"line {line_number} of the key file: invalid key id")
-    return int(digits)
 
 
 def _parse_key(digits: bytes, line_number: int) -> bytes:
