@@ -29,15 +29,9 @@ RecordMeasure = tuple[int, int | None, int | None]
 """(bytes, sequence number, time in microseconds) of a record."""
 
 
-class RecordTally(msgspec.Struct):
-    """Totals of a group of records. Times are in microseconds since 1970-01-01 UTC."""
+class RowCounts(msgspec.Struct):
+    """Numbers of changed rows. A change without a before image counts as an insert (REPLACE)."""
 
-    records: int = 0
-    bytes: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-    first_time: int | None = None
-    last_time: int | None = None
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -52,6 +46,28 @@ class RecordTally(msgspec.Struct):
         self.inserted += inserted
         self.updated += updated
         self.deleted += deleted
+
+    def add_change(self, row: RowChange) -> None:
+        """Add one row change."""
+        count = row.get("count", 1)
+        after, before, key = row.get("after"), row.get("before"), row.get("key")
+        if after is not None and before is None and key is None:
+            self.inserted += count
+        elif after is None and row.get("operations") is None:
+            self.deleted += count
+        else:
+            self.updated += count
+
+
+class RecordTally(RowCounts):
+    """Totals of a group of records. Times are in microseconds since 1970-01-01 UTC."""
+
+    records: int = 0
+    bytes: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
 
     def add(self, length: int, seq: int | None, time: int | None) -> None:
         """Add one record."""
@@ -73,7 +89,7 @@ class RecordTally(msgspec.Struct):
         self.add_rows(other.inserted, other.updated, other.deleted)
 
 
-RowCountsByTable = Mapping[str | None, "RowCounts"]
+RowCountsByTable = Mapping[str | None, RowCounts]
 TallyByGroup = dict[str | None, RecordTally]
 
 
@@ -465,33 +481,7 @@ def _render_text(
     )
 
 
-# --- Count the rows that records change, and find the largest and longest transactions of a log ---
-
-# --- Rows that records change ---
-
-
-class RowCounts(msgspec.Struct):
-    """Numbers of changed rows. A change without a before image counts as an insert (REPLACE)."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def total(self) -> int:
-        """Total number of rows."""
-        return self.inserted + self.updated + self.deleted
-
-    def add(self, row: RowChange) -> None:
-        """Add one row change."""
-        count = row.get("count", 1)
-        after, before, key = row.get("after"), row.get("before"), row.get("key")
-        if after is not None and before is None and key is None:
-            self.inserted += count
-        elif after is None and row.get("operations") is None:
-            self.deleted += count
-        else:
-            self.updated += count
+# --- Rows that records change, and the largest and longest transactions of a log ---
 
 
 class RowCounter:
@@ -510,7 +500,7 @@ class RowCounter:
             for changes in describe_body(self._describe, type_name, body, False).changes:
                 tally = counts.setdefault(changes.table or name, RowCounts())
                 for row in changes.rows:
-                    tally.add(row)
+                    tally.add_change(row)
             yield counts
 
 
@@ -579,9 +569,9 @@ class TransactionCounter:
                 tally.first_time = time if tally.first_time is None else min(tally.first_time, time)
                 tally.last_time = time if tally.last_time is None else max(tally.last_time, time)
             for table, counts in rows.items():
-                tally.rows += counts.total
+                tally.rows += counts.rows
                 if table is not None and (table in tally.tables or len(tally.tables) < _MAX_TABLES):
-                    tally.tables[table] = tally.tables.get(table, 0) + counts.total
+                    tally.tables[table] = tally.tables.get(table, 0) + counts.rows
 
     def _close(self) -> None:
         if self._open is None:
