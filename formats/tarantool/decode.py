@@ -35,6 +35,7 @@ from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool import codes, schema
 from binlogtool.formats.tarantool.codes import (
     HEADER_NAMES,
+    MAX_SPACE_ID,
     SYSTEM_SPACES,
     TYPE_NAMES,
     VYLOG_KEYS,
@@ -468,26 +469,30 @@ def _decode_space_name(data: bytes, row_type: int) -> tuple[int, str] | None:
     body = decode_tree(data)
     if body is None:
         return None
-    key, values = body.get(BodyKey.KEY), body.get(BodyKey.TUPLE)
-    if row_type in (RowType.INSERT, RowType.REPLACE) and values is not None and len(values.value) > 2:
-        return _check_space_name(to_python(values.value[0]), to_python(values.value[2]))
-    if row_type == RowType.UPDATE and key is not None and values is not None and len(key.value) == 1:
-        base = body.get(BodyKey.INDEX_BASE)
-        name_fields = (2 + (base.value if base else 0), "name")
-        for operation in map(to_python, values.value):
+    key, values, base = (
+        None if node is None else to_python(node)
+        for node in map(body.get, (BodyKey.KEY, BodyKey.TUPLE, BodyKey.INDEX_BASE))
+    )
+    if not isinstance(values, list):
+        return None
+    if row_type in (RowType.INSERT, RowType.REPLACE):
+        return _check_space_name(values[0], values[2]) if len(values) > 2 else None
+    if row_type == RowType.UPDATE and isinstance(key, list) and len(key) == 1:
+        name_fields = (2 + (base if type(base) is int else 0), "name")
+        for operation in values:
             if (
                 isinstance(operation, list)
                 and len(operation) == 3
                 and operation[0] == "="
                 and operation[1] in name_fields
             ):
-                return _check_space_name(to_python(key.value[0]), operation[2])
+                return _check_space_name(key[0], operation[2])
     return None
 
 
 def _check_space_name(space: Any, name: Any) -> tuple[int, str] | None:
-    """Return id and name if they have the right types, else None."""
-    return (space, name) if type(space) is int and type(name) is str else None
+    """Return id and name if they have the right types and the id is below 2^31, as for the server; else None."""
+    return (space, name) if type(space) is int and 0 <= space <= MAX_SPACE_ID and type(name) is str else None
 
 
 def read_body_bytes(batch: Batch, index: int) -> bytes | None:

@@ -23,7 +23,7 @@ from binlogtool.format_api.tables_and_changes import (
 )
 from binlogtool.formats.tarantool.codes import ROW_KINDS, TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
-from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
+from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID, parse_key_parts
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.decode import TarantoolContext
@@ -155,10 +155,9 @@ class SpaceTables(msgspec.Struct, TableReader):
         if not isinstance(row, list):
             return
         if number == BOX_INDEX_ID:
-            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and row[0] in self.spaces:
-                yield self._store_table(
-                    row[0], replace(self.spaces[row[0]], key=_name_key_columns(row[_PARTS_FIELD], self.spaces[row[0]]))
-                )
+            table = self.spaces.get(row[0]) if row and type(row[0]) is int else None
+            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and table is not None:
+                yield self._store_table(row[0], replace(table, key=_name_key_columns(row[_PARTS_FIELD], table)))
         elif isinstance(key, list) and key:
             base = body.get("index_base", 0)
             table = self.spaces.get(key[0]) if type(key[0]) is int else None
@@ -220,16 +219,12 @@ def map_field_type(name: Any) -> str:
     return _COLUMN_TYPES.get(name, "string") if isinstance(name, str) else "string"
 
 
-def _name_key_columns(parts: Any, table: TableSchema) -> tuple[str, ...]:
+def _name_key_columns(stored_parts: Any, table: TableSchema) -> tuple[str, ...]:
     """Return the column names of a key; () if a part is not a whole column."""
-    field_numbers = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
-    names = [c.name for c in table.columns]
-    valid_numbers = [n for n in field_numbers if type(n) is int and 0 <= n < len(names)]
-    return (
-        tuple(names[n] for n in valid_numbers)
-        if valid_numbers == field_numbers and table.columns is not _FALLBACK_COLUMNS
-        else ()
-    )
+    parts = parse_key_parts(stored_parts)
+    if table.columns is _FALLBACK_COLUMNS or any(part.path or part.field >= len(table.columns) for part in parts):
+        return ()
+    return tuple(table.columns[part.field].name for part in parts)
 
 
 def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.formats.tarantool.codes import MAX_SPACE_ID
 from binlogtool.formats.tarantool.replay.update_ops import PathStep, parse_path
 
 # --- Types of fields and key parts ---
@@ -219,7 +220,6 @@ def to_sort_value(value: Any) -> tuple[int, Any]:
 
 # --- Definitions of spaces and indexes ---
 
-_MAX_SPACE_ID = 2147483647
 _MAX_INDEX_ID, _MAX_PARTS, _MAX_FIELD_NUMBER = 128, 255, 2147483647
 _MAX_UINT32 = (1 << 32) - 1
 _ENGINES = ("memtx", "vinyl", "blackhole", "sysview", "service")
@@ -357,7 +357,7 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: boo
     number, name, engine = _get_field(row, 0, "unsigned"), _get_field(row, 2, "string"), _get_field(row, 3, "string")
     message = f"Can't modify space '{name}': " if before is not None else f"Failed to create space '{name}': "
     _check_identifier(name)
-    if number > _MAX_SPACE_ID or number == 0:
+    if number > MAX_SPACE_ID or number == 0:
         raise RowRefusedError(message + ("space id 0 is reserved" if number == 0 else "space id is too big"))
     exact = _get_field(row, 4, "unsigned")
     _check_identifier(engine)

@@ -215,6 +215,12 @@ class VylogState(msgspec.Struct):
         return None
 
 
+def get_number(keys: Mapping[int, Any], key: VylogKey) -> int:
+    """Return a number of a record; 0 if the record has none."""
+    value = keys.get(key, 0)
+    return value if type(value) is int else 0
+
+
 class _RecordKeys:
     """Keys of a record; numbers that it leaves out are 0."""
 
@@ -224,8 +230,7 @@ class _RecordKeys:
         self._keys = keys
 
     def get_number(self, key: VylogKey) -> int:
-        value = self._keys.get(key, 0)
-        return value if type(value) is int else 0
+        return get_number(self._keys, key)
 
     def get_bound(self, key: VylogKey) -> KeyValues | None:
         value = self._keys.get(key)
