@@ -201,16 +201,20 @@ _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
 """Character sets whose statements are decoded as UTF-8; None = unknown."""
 
 
+def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
+    """Decode the text of a statement; `status`: its status variables by name."""
+    charset = status.get("charset") if isinstance(status, Mapping) else None
+    name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
+    return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
+
+
 def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
     """Decode the text in a statement's body again, by the client's character set instead of UTF-8."""
     sql = body.get("sql")
     if sql is not None:
         raw = sql.encode() if isinstance(sql, str) else sql
         if not raw.isascii():
-            status = body.get("status_vars")
-            charset = status.get("charset") if isinstance(status, Mapping) else None
-            name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
-            body["sql"] = utf8_text(raw) if name in _UTF8_COMPATIBLE or raw.isascii() else charset_decoder(name)(raw)
+            body["sql"] = decode_statement_text(raw, body.get("status_vars"))
     return body
 
 
