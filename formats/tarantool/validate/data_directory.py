@@ -69,13 +69,16 @@ def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
     directories: dict[str, list[TarantoolMember]] = {}
     unfinished: set[str] = set()
     for member in members:
-        if member.layout is not None and (
-            member.layout.context.number is not None and not member.layout.context.suffix
-        ):
+        if member.layout is not None and _is_read_by_server(member.layout.context):
             directories.setdefault(_find_data_directory(member), []).append(_create_member(member))
         elif member.name.endswith(".inprogress"):
             unfinished.add(member.name)
     return [found for files in directories.values() for found in _validate_directory(files, unfinished)]
+
+
+def _is_read_by_server(context: TarantoolContext) -> bool:
+    """Return whether the server reads a file of this name."""
+    return context.number is not None and not context.suffix
 
 
 def _find_data_directory(member: SetMember) -> str:
