@@ -585,7 +585,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
         plan: the plan.
         result: what was carried out; None = nothing yet.
     """
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     return encode_document(plan_to_json(plan, result))
@@ -593,7 +593,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
 
 def replay_as_json(result: ReplayResult) -> bytes:
     """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     return encode_document(replay_to_json(result))
@@ -601,7 +601,7 @@ def replay_as_json(result: ReplayResult) -> bytes:
 
 def manifest_as_json(manifest: Manifest) -> bytes:
     """Render a manifest as `convert -O json` does (binlogtool/manifest/1)."""
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
 
     return encode_document(manifest.to_dict())
 
@@ -620,7 +620,7 @@ def render_diagnosis(
         UsageError: the kind is unknown.
     """
     from binlogtool._version import __version__
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.diagnosis_and_replay import diagnosis_to_json, render_diagnosis_markdown
     from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS
 
@@ -685,14 +685,14 @@ def _render_junit(report: Report, fail_on: Severity | None) -> bytes:
 
 def _render_sarif(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool._version import __version__
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.ci_reports import report_to_sarif
 
     return encode_document(report_to_sarif(report, __version__))
 
 
 def _render_gitlab(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.ci_reports import report_to_gitlab
 
     return encode_document(report_to_gitlab(report))

@@ -642,13 +642,8 @@ def make_walker(
     file: LogFile, target: AnnotationTarget, limits: Limits, backend: str, *, live: bool = False
 ) -> AnnotationWalker:
     """Create the walker of one pass over a file, within the memory limits."""
-    limits = _limit_inflate(limits)
+    limits = replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
     return AnnotationWalker(file, target, limits, _make_scan(file, limits, backend, live))
-
-
-def _limit_inflate(limits: Limits) -> Limits:
-    """Limit unpacked payloads to a quarter of the memory, because they are in memory twice, with their rows."""
-    return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
 def _make_scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:

@@ -27,7 +27,6 @@ from msgspec import json
 from msgspec.structs import replace
 
 from binlogtool import limits
-from binlogtool.core.json_text import encode_json, to_json_bytes
 from binlogtool.core.record_filter import (
     MAX_BLOCK_RECORDS,
     MAX_GAP,
@@ -60,7 +59,7 @@ from binlogtool.format_api.format import (
     LongValue,
     split_into_pieces,
 )
-from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, escape_unsafe
+from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, encode_json, escape_unsafe, to_json_bytes
 from binlogtool.format_api.layout import (
     Batch,
     Column,

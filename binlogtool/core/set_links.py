@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
 from binlogtool.core.progress import strip_compressed_suffix
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetMember
-
-if TYPE_CHECKING:
-    from binlogtool.core.record_filter import RecordFilter
-    from binlogtool.format_api.layout import Batch
-    from binlogtool.limits import Limits
+from binlogtool.format_api.layout import Batch
+from binlogtool.limits import Limits
 
 _END_BYTES = 1024
 """Number of bytes at the end of a file that can prove which file follows."""

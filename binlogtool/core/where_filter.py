@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder, member_columns
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
+from binlogtool.format_api.json_values import to_json_bytes
 from binlogtool.query.conditions import parse_timestamp
 from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition, to_timestamps
 from binlogtool.schema.json_line_codegen import MemberPicker

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import to_json_text
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.export import table_files
 from binlogtool.export.finish_tables import conform_table
@@ -28,6 +27,7 @@ from binlogtool.export.table_job import SpoolResult, TaskReader, TypedRows
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
 from binlogtool.export.typed_tables import FindingCounter, SpooledTable, TableHistory, TableMemory, TableSpool
+from binlogtool.format_api.json_values import to_json_text
 from binlogtool.format_api.tables_and_changes import TableColumn, TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
 

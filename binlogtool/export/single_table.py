@@ -12,7 +12,6 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import findings_to_json
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
@@ -45,6 +44,7 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
 

@@ -18,7 +18,6 @@ import pyarrow.compute as compute
 from msgspec import structs
 
 from binlogtool import limits as limits_module
-from binlogtool.core.json_text import findings_to_json, to_json_text
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
@@ -52,6 +51,7 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
+from binlogtool.format_api.json_values import findings_to_json, to_json_text
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     CellBuffer,

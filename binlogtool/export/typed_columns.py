@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import to_json_text
 from binlogtool.core.open_file import base_name, is_url
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.json_values import to_json_text
 from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,

@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, 
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.prediction.replay import ReplayResult, replay_log
+from binlogtool.prediction.replay_options import ReplayOptions
 from binlogtool.repair.file_io import describe_unusable_files, find_holders
 from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
@@ -42,9 +43,6 @@ from binlogtool.verification.verify_report import (
     report_failure,
     report_skipped_files,
 )
-
-if TYPE_CHECKING:
-    from binlogtool.prediction.replay_options import ReplayOptions
 
 # --- Results of `diagnose` (JSON shape binlogtool/diagnose/1) ---
 

@@ -457,7 +457,12 @@ def hash_parts(
     Raises:
         LimitError: most of the file is a hole, whose zeros would take very long.
     """
-    _refuse_huge_holes(system, fd, size)
+    holes = size - 512 * system.fstat(fd).st_blocks
+    if holes > _MAX_HOLE_BYTES:
+        text = (
+            f"{holes:,} of {size:,} bytes are holes in the file, and a plan hashes every byte; plan for a shorter copy"
+        )
+        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
     digests = {True: hashlib.sha256(), False: hashlib.sha256()}
     whole = hashlib.sha256()
     parts = sorted([(p, True) for p in kept] + [(p, False) for p in find_gaps(kept, size)])
@@ -471,15 +476,6 @@ def hash_parts(
 
 _MAX_HOLE_BYTES = 64 * 1024 * MIB
 """Maximum number of zero bytes in holes that are hashed: about a minute of work."""
-
-
-def _refuse_huge_holes(system: SystemCalls, fd: int, size: int) -> None:
-    holes = size - 512 * system.fstat(fd).st_blocks
-    if holes > _MAX_HOLE_BYTES:
-        text = (
-            f"{holes:,} of {size:,} bytes are holes in the file, and a plan hashes every byte; plan for a shorter copy"
-        )
-        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
 
 
 def hash_chunks(data: Iterable[bytes]) -> str:

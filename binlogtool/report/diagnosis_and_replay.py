@@ -10,14 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool import formats
-from binlogtool.core.json_text import encode_document
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.json_values import TimeFormatter, encode_document
 from binlogtool.format_api.replay import VERBS, ReplayStop
 from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
 from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult

@@ -188,7 +188,7 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
     sequences = _feed_validator(scan, validator, findings, newest_time)
     verdict = validator.finish(scan.file_tail()) if validator else None
     if verdict and scan.incomplete is not None:
-        verdict = _drop_end_results(verdict)
+        verdict = replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
     if verdict:
         findings.add(verdict.findings)
         sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
@@ -255,11 +255,6 @@ def _compact_layout(file: LogFile) -> LogFileLayout:
     """Return the part of the layout that is kept after the scan; small, because a directory may have 100,000 files."""
     compact = file.format.reading.compact_layout
     return file.layout if compact is None else compact(file.layout)
-
-
-def _drop_end_results(verdict: ValidationResult) -> ValidationResult:
-    """Remove the results about the end of a file that was not read to its end."""
-    return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
 
 
 def _make_unread_detail(scan: Scan) -> dict[str, int]:
@@ -827,7 +822,13 @@ def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tupl
 
 def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -> Iterator[Report]:
     if isinstance(unit, str):
-        yield from _verify_path(unit, format, options)
+        for entry in find_logs(unit, format):
+            if isinstance(entry, Report):
+                yield entry
+            elif options.live:
+                yield verify_live_log(entry.group, entry.path, format, options)
+            else:
+                yield verify_log(entry.group, options)
     elif options.live:
         yield verify_until_stable(unit, lambda: unit, options)
     else:
@@ -957,16 +958,6 @@ def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGro
         names=tuple(sort_names([*group.names, *files])),
         compressed={**group.compressed, **{name: os.path.basename(file.name) for name, file in files.items()}},
     )
-
-
-def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[Report]:
-    for entry in find_logs(path, format):
-        if isinstance(entry, Report):
-            yield entry
-        elif options.live:
-            yield verify_live_log(entry.group, entry.path, format, options)
-        else:
-            yield verify_log(entry.group, options)
 
 
 def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyOptions) -> Report:

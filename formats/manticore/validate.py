@@ -37,8 +37,14 @@ from binlogtool.format_api.schema_fields import (
     read_varint,
 )
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
-from binlogtool.formats.manticore.detect_layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.decode import (
+    U64,
+    ManticoreLogContext,
+    MetaContext,
+    parse_table_name,
+    report_too_large,
+    report_undecodable,
+)
 from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
     KernelSkipped,
@@ -422,7 +428,9 @@ class ManticoreLogValidator:
         self._batch_ops = ops
         while (index := self._skip_ordered(batch, index)) < len(ops):
             if self.cache_end is not None:
-                self._report_after_cache(batch, index)
+                message = "a transaction after ADD_CACHE, which must be the last of a file"
+                self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
+                self.cache_end = None
             if ops[index] == self.context.ops.ADD_INDEX:
                 self._declare_table(batch, index)
             elif ops[index] == self.context.ops.ADD_CACHE:
@@ -662,11 +670,6 @@ class ManticoreLogValidator:
                         f"{actual_tids[0]} to {actual_tids[1]}"
                     )
         return differences
-
-    def _report_after_cache(self, batch: Batch, index: int) -> None:
-        message = "a transaction after ADD_CACHE, which must be the last of a file"
-        self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
-        self.cache_end = None
 
     def skip_damage(self, start: int, end: int) -> None:
         """Record that transactions of any table may be lost in `[start, end)`."""

@@ -9,8 +9,15 @@ from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
-from binlogtool.formats.mariadb_innodb_binlog.decode import DUMP_TYPES, decode_bodies, describe_records, header_extras
-from binlogtool.formats.mariadb_innodb_binlog.detect_layout import detect_format, fork_context, make_layout
+from binlogtool.formats.mariadb_innodb_binlog.decode import (
+    DUMP_TYPES,
+    decode_bodies,
+    describe_records,
+    detect_format,
+    fork_context,
+    header_extras,
+    make_layout,
+)
 from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,

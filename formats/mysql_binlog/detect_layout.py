@@ -264,36 +264,32 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         KeyFileError: the keys that the user named do not decrypt this log.
     """
     if head.data.startswith(ENCRYPTED_MAGIC):
-        return _create_encrypted_layout(head)
+        # The layout of an encrypted MySQL file: a header, and the plain file after it
+        try:
+            header = parse_encryption_header(head.data)
+        except MalformedError as error:
+            error_finding = make_finding(
+                error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0])
+            )
+            return replace(
+                _create_unreadable_layout(head, ENCRYPTED_FIRST_EVENT_AT, [error_finding]), header=ENCRYPTION_HEADER
+            )
+        if head.hints.keyfile is None:
+            error_finding = make_finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY_MESSAGE, key_id=header.key_id)
+            unreadable = _create_unreadable_layout(head, ENCRYPTED_HEADER_SIZE, [error_finding])
+            size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
+            return replace(
+                unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
+            )
+        with _naming_key_file(head.hints):
+            master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
+        decryptor = create_mysql_decryptor(head.data, master_key)
+        plain = bytearray(head.data)
+        decryptor(_read_nothing)(0, memoryview(plain))
+        found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
+        variant = f"{found_layout.variant}, encrypted"
+        return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
     return create_binlog_layout(head, FIRST_EVENT_AT)
-
-
-def _create_encrypted_layout(head: FileHead) -> LogFileLayout:
-    """Return the layout of an encrypted MySQL file: a header, and the plain file after it."""
-    try:
-        header = parse_encryption_header(head.data)
-    except MalformedError as error:
-        error_finding = make_finding(
-            error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0])
-        )
-        return replace(
-            _create_unreadable_layout(head, ENCRYPTED_FIRST_EVENT_AT, [error_finding]), header=ENCRYPTION_HEADER
-        )
-    if head.hints.keyfile is None:
-        error_finding = make_finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY_MESSAGE, key_id=header.key_id)
-        unreadable = _create_unreadable_layout(head, ENCRYPTED_HEADER_SIZE, [error_finding])
-        size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
-        return replace(
-            unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
-        )
-    with _naming_key_file(head.hints):
-        master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
-    decryptor = create_mysql_decryptor(head.data, master_key)
-    plain = bytearray(head.data)
-    decryptor(_read_nothing)(0, memoryview(plain))
-    found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
-    variant = f"{found_layout.variant}, encrypted"
-    return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID, parse_key_parts
 
 if TYPE_CHECKING:
-    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.formats.tarantool.decode import TarantoolContext
     from binlogtool.limits import Limits
 
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
@@ -101,7 +101,9 @@ class SpaceTables(msgspec.Struct, TableReader):
         """Add table descriptions from other files; they apply if the records' own file has none."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
-                self.known_spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
+                self.known_spaces[int(number)] = replace(
+                    table, columns=_FALLBACK_COLUMNS if table.columns == _FALLBACK_COLUMNS else table.columns
+                )
         self.spaces.update(self.known_spaces)
 
     def note_gap(self) -> None:
@@ -120,7 +122,14 @@ class SpaceTables(msgspec.Struct, TableReader):
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
         if isinstance(row, list) and any(type(value) is int and value > _MAX_BIGINT for value in row):
-            widened = _widen_columns(table, row)
+            pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
+            columns = tuple(
+                replace(column, type=_WIDE_TYPE)
+                if column.type == "bigint" and type(value) is int and _MAX_BIGINT < value <= U64
+                else column
+                for column, value in pairs
+            )
+            widened = table if columns == table.columns else replace(table, columns=columns)
             if widened is not table:
                 table = self._store_table(space, widened)
                 definitions = (*definitions, table)
@@ -178,23 +187,6 @@ def _report_range_delete(batch: Batch, index: int, table: TableSchema, body: Map
     keys = " to ".join(str(body.get(name))[:60] for name in ("begin_key", "end_key"))
     text = f"DELETE_RANGE deletes rows of {table.name} from {keys}: the log does not name them, the table has no rows "
     return make_finding("payload-undecodable", batch.base + start, end - start, text + "for them", record=record)
-
-
-def _share_fallback_columns(columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
-    """Return the shared `_FALLBACK_COLUMNS` object if the columns equal it (it is compared by identity)."""
-    return _FALLBACK_COLUMNS if columns == _FALLBACK_COLUMNS else columns
-
-
-def _widen_columns(table: TableSchema, row: Sequence[Any]) -> TableSchema:
-    """Widen the bigint columns that cannot hold the unsigned values of a row; return the same table if all can."""
-    pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
-    columns = tuple(
-        replace(column, type=_WIDE_TYPE)
-        if column.type == "bigint" and type(value) is int and _MAX_BIGINT < value <= U64
-        else column
-        for column, value in pairs
-    )
-    return table if columns == table.columns else replace(table, columns=columns)
 
 
 def _apply_space_update(table: TableSchema, operations: Sequence[Any], base: int) -> TableSchema:

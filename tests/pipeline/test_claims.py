@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.json_text import to_json_text
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export.atomic_output import create_work_folder, stage_output
 from binlogtool.export.manifest import Manifest
+from binlogtool.format_api.json_values import to_json_text
 
 _KILLED = """
 import sys, time

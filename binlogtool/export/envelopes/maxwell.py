@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json
 from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
+from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.tables_and_changes import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 

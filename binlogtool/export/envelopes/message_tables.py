@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import encode_json
 from binlogtool.core.record_selection import ScriptSummary
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.maxwell import old_values
@@ -38,6 +37,7 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.export.typed_tables import SpooledTable, TableMemory, TableSpool, TableSpools
+from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.tables_and_changes import (
     TRUNCATE,
     ChangeEvent,

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool._version import __version__
-from binlogtool.core.json_text import encode_json
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.canal import CanalEncoder
@@ -21,6 +20,7 @@ from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, d
 from binlogtool.export.sql_scripts import RECORD_FILTERS
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
 from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
 from binlogtool.format_api.tables_and_changes import (
     ChangeEvent,

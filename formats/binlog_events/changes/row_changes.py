@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mariadb_gtid, read_mysql_gtid
@@ -230,7 +230,7 @@ class RowChanges(msgspec.Struct):
         lines: bytes | None = None
         if len(known_tables) == len(tables):
             codes, engine = batch.frames["type_code"], "mariadb" if context.description.is_mariadb else "mysql"
-            threads = list(self._iter_threads(batch, codes, start, reached, events.record_indexes))
+            threads = list(self._iter_threads(batch, codes, start, events.record_indexes))
             name = context.name.rpartition("/")[2]
             offset = None if batch.container is None else batch.container.offset
             lines = encode(
@@ -252,9 +252,7 @@ class RowChanges(msgspec.Struct):
         is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
         return None if is_partial else table
 
-    def _iter_threads(
-        self, batch: Batch, codes: Any, start: int, stop: int, record_indexes: Sequence[int]
-    ) -> Iterator[bytes]:
+    def _iter_threads(self, batch: Batch, codes: Any, start: int, record_indexes: Sequence[int]) -> Iterator[bytes]:
         """Yield the session of each row event as JSON; record_indexes: where these are."""
         thread, position = None if self.current is None else self.current.thread, start
         starts, ends = batch.frames["body_start"], batch.frames["body_end"]

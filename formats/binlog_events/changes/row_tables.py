@@ -78,7 +78,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid

@@ -262,7 +262,13 @@ class CreateTable:
 
     def _read_columns(self) -> ColumnHints | None:
         """Read the columns; None if the statement does not declare them."""
-        items = self._read_items()
+        # Read the definitions between the outer parentheses
+        items, size = split_parenthesized(self._words[self._at :])
+        if not all(items if size else items[:-1]):
+            raise self._make_error(f"{self.name} has an empty definition")
+        if not size:
+            raise self._make_error(f"{self.name}: a parenthesis is not closed")
+        self._at += size
         options = self._words[self._at :]
         self.charset = find_charset(_table_options(options)) or self.charset
         columns = [item for item in items if not _is_key_clause(item)]
@@ -284,16 +290,6 @@ class CreateTable:
         if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
             raise self._make_error(f"{self.name}: column {item[0].text!r} has no type")
         return parse_column(item[0].text, item[1:], default)
-
-    def _read_items(self) -> list[list[SqlWord]]:
-        """Read the definitions between the outer parentheses."""
-        items, size = split_parenthesized(self._words[self._at :])
-        if not all(items if size else items[:-1]):
-            raise self._make_error(f"{self.name} has an empty definition")
-        if not size:
-            raise self._make_error(f"{self.name}: a parenthesis is not closed")
-        self._at += size
-        return items
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:

@@ -326,10 +326,10 @@ class TableDefinitions(msgspec.Struct):
         self._store(name, after)
         for other in new_names:
             self._rename_table(name, other)
-        self._apply_convert_partition(clauses, name, after, statement.database)
+        self._apply_convert_partition(clauses, after, statement.database)
 
     def _apply_convert_partition(
-        self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
+        self, clauses: list[list[SqlWord]], after: TableDefinition | str, database: str
     ) -> None:
         """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates x) and CONVERT TABLE x TO PARTITION (drops x)."""
         for clause in clauses:

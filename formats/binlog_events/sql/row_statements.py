@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.rows.rows_event import (
@@ -123,7 +123,7 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
         whole, rows = _reverse_minimal_update(bytes(data), at, table, head)
         return opposite, _build_header(opposite, body, whole, table) + rows
     _require_full_images(head, table)
-    images = list(_iter_reversed_rows(code, bytes(data), at, head, table))
+    images = list(_iter_reversed_rows(bytes(data), at, head, table))
     return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
 
 
@@ -204,7 +204,7 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
             raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
 
 
-def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
+def _iter_reversed_rows(data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
     """Yield the images of each row, with those of an update exchanged."""
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
@@ -260,16 +260,6 @@ class ImageValue(NamedTuple):
 
 
 Image = list[ImageValue]
-
-
-def format_row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """Return the statements of a row event.
-
-    Raises:
-        Inexact: no statements have exactly the same effect.
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
-    """
-    return _create_writer(code, table, limits).write_all(iter_row_images(code, body, table, limits))
 
 
 def format_flashback_statements(
@@ -655,7 +645,13 @@ class RowEventWriter(msgspec.Struct):
         if self._is_filling_new_table(context):
             return [format_rows_binlog(event, table, description, context.limits)], None
         try:
-            statements = format_row_statements(event.code, event.body, table, context.limits) if reason is None else []
+            statements = (
+                _create_writer(event.code, table, context.limits).write_all(
+                    iter_row_images(event.code, event.body, table, context.limits)
+                )
+                if reason is None
+                else []
+            )
         except Inexact as error:
             reason, statements = str(error), []
         if (

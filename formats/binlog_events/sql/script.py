@@ -23,7 +23,7 @@ from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import (

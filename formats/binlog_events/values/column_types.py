@@ -524,10 +524,7 @@ def _sized_kind(column: TableMapColumn) -> ValueKind:
         raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
     if column.logical is not None and column.logical in _LOGICAL_KINDS:
         return _LOGICAL_KINDS[column.logical]
-    return _text_kind(column.charset)
-
-
-def _text_kind(charset: str | None) -> ValueKind:
+    charset = column.charset
     if charset is None:
         return ValueKind.GUESS
     if charset == "binary":

@@ -97,7 +97,9 @@ class PositionRules:
         if state[kernels.POSITION_MODE] == kernels.UNCHAINED:
             self._check_rising(event)
         elif event.end_log_pos == 0:
-            self._note_zero(event)
+            if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
+                self._first_zero = self._first_zero or event
+                self._zero_count += 1
         else:
             shift = (event.end_log_pos - event.end) % _MODULO
             unconfirmed, self._unconfirmed = self._unconfirmed, None
@@ -143,12 +145,6 @@ class PositionRules:
                 self._first_zero,
                 EventFault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zero_count}),
             )
-
-    def _note_zero(self, event: Event) -> None:
-        """Count an event whose position is 0 although the server writes positions."""
-        if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
-            self._first_zero = self._first_zero or event
-            self._zero_count += 1
 
     def _check_rising(self, event: Event) -> None:
         """Check that positions of a relay log rise within each source file; MySQL 5.0 writes 0 in transactions."""

@@ -616,7 +616,17 @@ def _check_text_file(
     elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
         yield from _unrelated_finding(member)
     elif context.kind is TextKind.INFO and context.position is not None:
-        yield from _check_position(member, context.position, logs)
+        # Findings about the position from which the replica continues
+        name, offset = context.position
+        log, parsed = _find_log(logs, name), parse_log_name(name)
+        if log is None and parsed is not None and parsed.base in logs:
+            text = f"the replica continues in {to_printable(name)}, which does not exist"
+            yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
+        elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
+            text = (
+                f"the replica continues at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
+            )
+            yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
 
 
 def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
@@ -663,17 +673,3 @@ def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange])
     text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
     facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
     return SetFinding(name, make_finding("missing-member", None, 0, text, **facts))
-
-
-def _check_position(
-    member: SetMember, position: tuple[str, int], logs: Mapping[str, list[ChainedLog]]
-) -> Iterator[SetFinding]:
-    """Yield findings about the position from which the replica continues."""
-    name, offset = position
-    log, parsed = _find_log(logs, name), parse_log_name(name)
-    if log is None and parsed is not None and parsed.base in logs:
-        text = f"the replica continues in {to_printable(name)}, which does not exist"
-        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
-    elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
-        text = f"the replica continues at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
-        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))

@@ -21,7 +21,7 @@ from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReadPlan, ReplaySituation, ReplayStop
 from binlogtool.formats.tarantool.codes import FileKind
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+from binlogtool.formats.tarantool.decode import TarantoolContext
 from binlogtool.formats.tarantool.replay.server_reader import (
     OLDEST_VERSION,
     ServerReadResult,

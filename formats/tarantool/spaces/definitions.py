@@ -493,7 +493,18 @@ def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> In
     _, number, name, kind, options, parts = row
     option_types = _INDEX_OPTIONS_3 if is_3 else _INDEX_OPTIONS
     options = _check_options(options, option_types, "Wrong index options", 4, is_3=is_3)
-    _check_index_options(options, "Wrong index options: " if is_3 else "Wrong index options (field 4): ")
+    prefix = "Wrong index options: " if is_3 else "Wrong index options (field 4): "
+    if str(options.get("distance", "euclid")).lower() not in ("euclid", "manhattan"):
+        raise RowRefusedError(prefix + "distance must be either 'euclid' or 'manhattan'")
+    page, size = options.get("page_size", 8192), options.get("range_size", 0)
+    if page <= 0 or 0 < size < page:
+        raise RowRefusedError(prefix + "page_size must be greater than 0 and less than or equal to range_size")
+    if options.get("run_count_per_level", 2) <= 0:
+        raise RowRefusedError(prefix + "run_count_per_level must be greater than 0")
+    if options.get("run_size_ratio", 3.5) <= 1:
+        raise RowRefusedError(prefix + "run_size_ratio must be greater than 1")
+    if not 0 < options.get("bloom_fpr", 0.05) <= 1:
+        raise RowRefusedError(prefix + "bloom_fpr must be greater than 0 and less than or equal to 1")
     _check_identifier(name)
     if not parts and not is_3:
         raise ServerCrashError("the server crashes at an index without parts (key_def_set_extract_func)")
@@ -508,20 +519,6 @@ def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> In
     elif space.engine == "vinyl" and index.type != "tree":
         raise RowRefusedError(f"Unsupported index type supplied for index '{name}' in space '{space.name}'")
     return index
-
-
-def _check_index_options(options: Mapping[str, Any], prefix: str) -> None:
-    if str(options.get("distance", "euclid")).lower() not in ("euclid", "manhattan"):
-        raise RowRefusedError(prefix + "distance must be either 'euclid' or 'manhattan'")
-    page, size = options.get("page_size", 8192), options.get("range_size", 0)
-    if page <= 0 or 0 < size < page:
-        raise RowRefusedError(prefix + "page_size must be greater than 0 and less than or equal to range_size")
-    if options.get("run_count_per_level", 2) <= 0:
-        raise RowRefusedError(prefix + "run_count_per_level must be greater than 0")
-    if options.get("run_size_ratio", 3.5) <= 1:
-        raise RowRefusedError(prefix + "run_size_ratio must be greater than 1")
-    if not 0 < options.get("bloom_fpr", 0.05) <= 1:
-        raise RowRefusedError(prefix + "bloom_fpr must be greater than 0 and less than or equal to 1")
 
 
 def _check_index(index: IndexDefinition, message: str, *, functional: bool) -> None:

@@ -30,7 +30,7 @@ from binlogtool.formats.tarantool.validate.xlog_and_snap import SnapFacts, SnapV
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import Kernel, LogFileLayout
-    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.formats.tarantool.decode import TarantoolContext
     from binlogtool.limits import Limits
 
 __all__ = ["create_validator", "find_log_directory", "sort_names", "validate_set"]
