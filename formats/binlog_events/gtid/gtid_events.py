@@ -141,9 +141,8 @@ def read_message(data: bytes) -> list[Any]:
     Raises:
         MalformedError: the bytes are not such a message.
     """
-    at, last, values = 0, 0, [None] * len(FIELD_NAMES)
-    for _, at, last in _iterate_head(data, 0, len(data)):
-        pass
+    values: list[Any] = [None] * len(FIELD_NAMES)
+    *_, (_, at, last) = _iterate_head(data, 0, len(data))
     for id_, _, value, _ in _iterate_fields(data, at, len(data), last):
         if id_ <= _LAST_FIELD:
             values[id_] = value
@@ -169,7 +168,7 @@ def _iterate_fields(data: bytes, at: int, end: int, last: int) -> Iterator[tuple
     before = -1
     while at < end:
         first = data[at]
-        id_, start = (read_number(data, at, end) if first & 1 else (first >> 1, at + 1))
+        id_, start = read_number(data, at, end) if first & 1 else (first >> 1, at + 1)
         if id_ <= before:
             raise MalformedError(f"field {id_} follows field {before}")
         if id_ > _LAST_FIELD:
