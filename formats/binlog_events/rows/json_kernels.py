@@ -108,6 +108,8 @@ def copy_text(texts: UInt8s, pos: int, size: int, out: MutableUInt8s, out_pos: i
 # -- values ---------------------------------------------------------------------------------------------------------
 
 _QUOTE = 34
+VALUE_SPACE = 136
+"""Bytes that every value has at least as space; text and bytes, which may be longer, check theirs."""
 
 
 class JsonValue(TextValue):
@@ -448,7 +450,7 @@ def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_po
             is_null, start, pos = find_column_value(memory.buf, pos, memory.n, nulls, place, memory.texts, column)
             if pos < 0:
                 return start, -2
-            if memory.z - out_pos < size + 136:
+            if memory.z - out_pos < size + VALUE_SPACE:
                 return pos, -1
             place += 1
             member = out_pos
