@@ -379,7 +379,7 @@ class RowEventRuns:
         plan_at = self._plan_positions.setdefault(plan.tobytes(), len(self._plans))
         if plan_at == len(self._plans):
             self._plans.extend(plan)
-        self._shapes.extend([layout.sides, 0 if layout.compressed else layout.images_at, plan_at])
+        self._shapes.extend([0 if layout.compressed else layout.images_at, plan_at])
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------

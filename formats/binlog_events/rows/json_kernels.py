@@ -335,7 +335,7 @@ class RowImages(NamedTuple):
 # --- Kernels for row images ---
 
 
-@kernel(find_value_bounds, load_word)
+@kernel(find_value_bounds, load_word, inline=True)
 def find_column_value(
     buf: UInt8s, pos: int, limit: int, nulls: int, place: int, texts: UInt8s, column: int
 ) -> tuple[int, int, int]:
