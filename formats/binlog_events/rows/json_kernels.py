@@ -318,8 +318,8 @@ def find_images(buf: UInt8s, pos: int, limit: int, code: int, columns: int) -> t
     return flags, extra, before, after, -2 if count != columns or after + size >= limit else after + size
 
 
-class RowImages(NamedTuple):
-    """Images of the rows of an event.
+class ImageBitmaps(NamedTuple):
+    """Bitmaps of the images of an event's rows.
 
     kind: INSERTED, UPDATED or DELETED. before, after: positions of the bitmaps of present columns, both the same for an
     event with one bitmap. befores, afters: numbers of columns present.
@@ -486,7 +486,7 @@ def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_po
 
 
 @kernel(put_row_image, put_short_text)
-def put_row(memory: RowMemory, pos: int, images: RowImages, out_pos: int) -> tuple[int, int]:
+def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> tuple[int, int]:
     """Write one row as a JSON object with its images; return (end of the images, end of the output or an error)."""
     if memory.z - out_pos < 64:
         return pos, -1
@@ -515,7 +515,7 @@ def put_row(memory: RowMemory, pos: int, images: RowImages, out_pos: int) -> tup
 
 
 @kernel(put_row)
-def put_rows(memory: RowMemory, pos: int, images: RowImages, out_pos: int) -> int:
+def put_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> int:
     """Write all rows up to the end of the event, separated by commas."""
     start = pos
     while pos < memory.n:
@@ -563,7 +563,7 @@ def put_rows_event(
     out_pos = put_rows(
         RowMemory(buf, limit, texts, record, out, out_limit),
         images,
-        RowImages((code - WRITE_ROWS_V1) % VERSION_OFFSET, before, befores, after, afters),
+        ImageBitmaps((code - WRITE_ROWS_V1) % VERSION_OFFSET, before, befores, after, afters),
         out_pos,
     )
     if out_pos < 0:

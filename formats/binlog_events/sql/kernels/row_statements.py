@@ -23,7 +23,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     NO_CONDITION,
     NUMBER,
     STAMPED,
-    RowImages,
+    ImageBitmaps,
     RowMemory,
     copy_text,
     count_present_columns,
@@ -488,7 +488,7 @@ def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: i
     are_bytes_equal, find_column_value, copy_text, put_value_prefix, put_short_text, put_column_value, load_word
 )  # fmt: skip
 def put_image(
-    memory: RowMemory, images: RowImages, q: int, p: int, clause: int, is_keyed: int, o: int
+    memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, o: int
 ) -> tuple[int, int]:
     """Write the image at `buf[p]`; return (offset after it, end of the output).
 
@@ -567,7 +567,7 @@ def put_image(
 
 
 @kernel(put_piece, put_image, skip_image)
-def put_row(memory: RowMemory, p: int, images: RowImages, is_keyed: int, o: int) -> tuple[int, int]:
+def put_row(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output)."""
     middle = p
     if images.kind == UPDATED:
@@ -588,7 +588,7 @@ def put_row(memory: RowMemory, p: int, images: RowImages, is_keyed: int, o: int)
 
 
 @kernel(copy_text, put_piece, put_column_names, load_word)
-def put_statement_start(memory: RowMemory, images: RowImages, o: int) -> int:
+def put_statement_start(memory: RowMemory, images: ImageBitmaps, o: int) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
     target = load_word(memory.texts, memory.r + 8)
     if memory.z - o < target + _MAX_FIXED_VALUE:
@@ -604,7 +604,7 @@ def put_statement_start(memory: RowMemory, images: RowImages, o: int) -> int:
 
 
 @kernel(put_piece, put_row, put_statement_start)
-def put_statements(memory: RowMemory, p: int, images: RowImages, is_keyed: int, o: int) -> int:
+def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> int:
     """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
     while p < memory.n:
@@ -666,7 +666,7 @@ def put_event_statements(
     return put_statements(
         RowMemory(memory.buf, limit, memory.texts, template, memory.out, memory.z),
         at,
-        RowImages(kind, before, befores, after, afters),
+        ImageBitmaps(kind, before, befores, after, afters),
         has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0,
         o,
     )
