@@ -22,8 +22,6 @@ from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api.layout import Batch, Kernel
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
-    GEOMETRY,
-    JSON,
     MAX_DECIMAL_DIGITS,
     NO_ROWS,
     TRANSACTION_BEGINS,
@@ -104,7 +102,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     CompiledTracker,
     as_int_column,
 )
-from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import BLOBS, EXPORTED_TYPES, ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
@@ -382,7 +380,7 @@ class RowEventRuns:
         plan_at = self._plan_positions.setdefault(plan.tobytes(), len(self._plans))
         if plan_at == len(self._plans):
             self._plans.extend(plan)
-        self._shapes.extend([layout.sides, 0 if layout.compressed else layout.images_at, plan_at])
+        self._shapes.extend([0 if layout.compressed else layout.images_at, plan_at])
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -538,19 +536,6 @@ def changes_rows(sql: str) -> bool:
 
 _C = ColumnType
 _INT_TYPES = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
-_TYPE_NAMES: Mapping[int, str] = {
-    _C.FLOAT: "float",
-    _C.DOUBLE: "double",
-    _C.DATE: "date",
-    _C.NEWDATE: "date",
-    _C.DATETIME: "timestamp_ntz",
-    _C.DATETIME2: "timestamp_ntz",
-    _C.TIMESTAMP: "timestamp",
-    _C.TIMESTAMP2: "timestamp",
-    _C.JSON: JSON,
-    _C.VECTOR: "array<double>",
-    _C.GEOMETRY: GEOMETRY,
-}
 _LONG_BYTES_TYPES = BLOBS | {_C.BLOB_COMPRESSED}
 _BYTES_TYPES = _LONG_BYTES_TYPES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
 
@@ -580,9 +565,7 @@ def column_type_name(column: TableMapColumn) -> str:
         and column.charset in _binary_charsets(type_)
     ):
         return "binary"
-    if column.logical is LogicalType.VECTOR:
-        return _TYPE_NAMES[_C.VECTOR]
-    return _TYPE_NAMES.get(type_, "string")
+    return EXPORTED_TYPES.get(column.logical) or EXPORTED_TYPES.get(type_, "string")
 
 
 def _binary_charsets(type_: int) -> tuple[str | None, ...]:

@@ -44,8 +44,6 @@ from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext,
 from binlogtool.formats.binlog_events.event_schemas import parse_query
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     CAST,
-    EVENT_RECORD_COLUMN_SIZE,
-    EVENT_RECORD_HEAD_SIZE,
     GENERATED,
     HEX,
     KEY,
@@ -55,8 +53,10 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     build_event_template,
 )
 from binlogtool.formats.binlog_events.rows.table_map import (
+    COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
     PAD,
+    RECORD_HEAD,
     TableMap,
     column_kinds,
     encode_map_table,
@@ -486,8 +486,8 @@ def _build_statement_template(table: TableMap) -> bytes:
         return b""
     key_columns = {index for index, _ in table.primary_key or ()}
     texts = [quote_identifier(table.database) + b"." + quote_identifier(table.table)]
-    at = EVENT_RECORD_HEAD_SIZE + EVENT_RECORD_COLUMN_SIZE * len(kinds)
-    head = [len(kinds), at, len(texts[0]), len(key_columns), 0, 0]
+    at = RECORD_HEAD + COLUMN_SIZE * len(kinds)
+    head = [len(kinds), at, len(texts[0]), len(key_columns), 0, 0, 0, 0, 0, 0]
     at += len(texts[0])
     columns = list[int]()
     for index, (column, kind) in enumerate(zip(table.columns, kinds, strict=True)):

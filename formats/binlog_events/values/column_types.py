@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from binlogtool.format_api import tables_and_changes
 from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Collations and character sets ---
@@ -308,6 +309,25 @@ class LogicalType(enum.Enum):
     INET6 = "inet6"
     JSON = "json"
     VECTOR = "vector"
+
+
+EXPORTED_TYPES: Mapping[int | LogicalType | None, str] = MappingProxyType(
+    {
+        _C.FLOAT: "float",
+        _C.DOUBLE: "double",
+        _C.DATE: "date",
+        _C.NEWDATE: "date",
+        _C.DATETIME: "timestamp_ntz",
+        _C.DATETIME2: "timestamp_ntz",
+        _C.TIMESTAMP: "timestamp",
+        _C.TIMESTAMP2: "timestamp",
+        _C.JSON: tables_and_changes.JSON,
+        _C.VECTOR: "array<double>",
+        LogicalType.VECTOR: "array<double>",
+        _C.GEOMETRY: tables_and_changes.GEOMETRY,
+    }
+)
+"""Types of columns in exported tables, where neither "string", bytes, nor dependent on more than the type."""
 
 
 class TableMapColumn(msgspec.Struct, frozen=True):

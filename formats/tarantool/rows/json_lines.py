@@ -220,7 +220,7 @@ def put_space_member(
     p = put_name(texts, space, out, out_pos, out_limit)
     if p != -2:
         return p
-    if out_limit - out_pos < 24:
+    if out_limit - out_pos < 32:
         return -1
     out[out_pos] = 34
     out_pos = put_unsigned(space, out, out_pos + 1, out_limit)
