@@ -469,6 +469,8 @@ class _RecoveryWalk:
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
         if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
             return _ReaderReaction.END
+        if event[TYPE_AT] == _T.QUERY and not self._description.is_mariadb and _lacks_text(self._get_body(event)):
+            return _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -482,8 +484,6 @@ class _RecoveryWalk:
         body = self._get_body(event)
         if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
             return _ReaderReaction.READ  # its set is decoded later
-        if code == _T.QUERY and not self._description.is_mariadb and _lacks_text(body):
-            return _ReaderReaction.END
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
             return _ReaderReaction.READ if is_complete else _ReaderReaction.END
@@ -757,12 +757,9 @@ class CrashRecovery:
         if self.newest is None or self._is_mariadb:
             return None
         self._read_rest()
-        doubtful = [self._marks.unreadable_offset, None if self._extent is None else self._extent.uncertain_from]
-        offset = min((one for one in doubtful if one is not None), default=None)
+        offset = None if self._extent is None else self._extent.uncertain_from
         fault = self._marks.first_fault
-        if offset is None or (fault is not None and fault[0] < offset):
-            return None
-        if fault is None and offset != self._marks.unreadable_offset:
+        if offset is None or fault is None or fault[0] < offset:
             return None
         name = get_base_name(self.newest.name)
         return f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and read on from there"
