@@ -37,6 +37,7 @@ from binlogtool.format_api.schema_fields import (
     FieldsByCode,
     HiddenField,
     LeafFormat,
+    MalformedError,
     MutableUInt8s,
     NestedSchema,
     OpaqueLeaf,
@@ -206,6 +207,20 @@ def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
     charset = status.get("charset") if isinstance(status, Mapping) else None
     name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
     return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
+
+
+def decode_annotation_text(sql: bytes, status_vars: bytes) -> str | bytes:
+    """Decode the text of an ANNOTATE_ROWS or ROWS_QUERY event, which names no character set; else return its bytes.
+
+    Args:
+        status_vars: status variables of the last QUERY of its transaction, whose client is the same; empty without one.
+    """
+    if sql.isascii():
+        return sql.decode()
+    try:
+        return decode_statement_text(sql, decode_status_variables(status_vars))
+    except MalformedError:
+        return utf8_text(sql)
 
 
 def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
