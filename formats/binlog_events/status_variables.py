@@ -209,18 +209,20 @@ def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
     return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
 
 
-def decode_annotation_text(sql: bytes, status_vars: bytes) -> str | bytes:
+def decode_annotation_text(sql: str | bytes, status: Any) -> str | bytes:
     """Decode the text of an ANNOTATE_ROWS or ROWS_QUERY event, which names no character set; else return its bytes.
 
     Args:
-        status_vars: status variables of the last QUERY of its transaction, whose client is the same; empty without one.
+        sql: the text; a string if its bytes are UTF-8.
+        status: status variables of the last QUERY of its transaction, by name or as a block; empty without one.
     """
-    if sql.isascii():
-        return sql.decode()
-    try:
-        return decode_statement_text(sql, decode_status_variables(status_vars))
-    except MalformedError:
-        return utf8_text(sql)
+    raw = sql.encode() if isinstance(sql, str) else sql
+    if isinstance(status, bytes):
+        try:
+            status = decode_status_variables(status)
+        except MalformedError:
+            status = {}
+    return decode_statement_text(raw, status)
 
 
 def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:

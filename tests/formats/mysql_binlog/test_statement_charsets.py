@@ -103,6 +103,9 @@ def test_the_statement_of_rows_is_shown_by_the_character_set_of_its_transaction(
     script = invoke("dump", "-O", "sql", "--comments", str(ANNOTATED)).text.splitlines()
     assert tuple(line[4:] for line in script if line.startswith("#Q> ")) == ANNOTATIONS
     assert sum("the log does not name the character set" in line for line in script) == 4
+    text = invoke("dump", "-v", str(ANNOTATED)).text
+    assert [one for one in ANNOTATIONS if f"\n    {one}\n" not in text] == []
+    assert text.count("(the log does not name the character set of this statement)") == 4
     made = invoke("convert", "--to", "jsonl", "--envelope", "debezium", "--include-query", "-o", "-", str(ANNOTATED))
     messages = [json.loads(line)["value"] for line in made.text.splitlines()]
     assert tuple(one["source"]["query"] for one in messages if one.get("op")) == ANNOTATIONS
