@@ -227,8 +227,8 @@ _NOT_WRITTEN_BY_MARIADB = _UNKNOWN_TO_MARIADB | {
     _T.PRE_GA_WRITE_ROWS, _T.PRE_GA_UPDATE_ROWS, _T.PRE_GA_DELETE_ROWS,
 }  # fmt: skip
 """Types that some versions read, too."""
-_PARTIAL_ROWS_SINCE = (12,)
-"""First version of MariaDB that may know PARTIAL_ROW_DATA; 11.8 does not."""
+_PARTIAL_ROWS_SINCE = (12, 3)
+"""First version of MariaDB with PARTIAL_ROW_DATA."""
 
 
 def is_unknown_to_mariadb(code: int, description: FormatDescription) -> bool:
