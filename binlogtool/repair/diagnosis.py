@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import is_url
+from binlogtool.core.processes import find_holders
 from binlogtool.core.progress import SkippedFile, is_compressed_log
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest, resolve_path
@@ -24,7 +25,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, U
 from binlogtool.findings import Finding, Severity
 from binlogtool.prediction.replay import ReplayResult, replay_log
 from binlogtool.prediction.replay_options import ReplayOptions
-from binlogtool.repair.file_io import describe_unusable_files, find_holders
+from binlogtool.repair.file_io import describe_unusable_files
 from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
 from binlogtool.verification.verify import (

@@ -29,6 +29,7 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
+from binlogtool.core.processes import find_directory_writers
 from binlogtool.core.progress import (
     FILE,
     READABLE_COMPRESSED_SUFFIXES,
@@ -639,6 +640,9 @@ FindingKey = tuple[str, str, int | str]
 def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:
     """Verify one log that may change; report only problems that two successive passes find.
 
+    A server that rotates its log names the next file before it creates it. If that file does not appear in all passes,
+    it is reported as missing, unless a process has files in the directory open for writing.
+
     Args:
         relist: Function that lists the files again; it returns None if the log no longer exists.
     """
@@ -653,10 +657,23 @@ def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], 
         verified, stamps = _select_unchanged(group, examination, stamps), _collect_stamps(group)
         examination = examine_log(group, options, verified=verified)
         previous, problems = problems, _collect_problems(examination.report)
-        if problems <= previous:
+        unfinished = _select_unfinished_rotations(examination.report)
+        if unfinished and any(find_directory_writers(os.path.dirname(group.member_path(group.names[0])))):
+            problems, unfinished = problems - unfinished, set()
+        if problems <= previous and not unfinished:
             break
         problems &= previous
     return _keep_confirmed(examination.report, problems - _select_transient(group, problems))
+
+
+def _select_unfinished_rotations(report: Report) -> set[FindingKey]:
+    """Return the problems of files that name the next file, which a server writes before it creates that file."""
+    return {
+        make_finding_key(file.path, found)
+        for file in report.files
+        for found in file.findings
+        if found.id == "missing-member" and "next_file" in found.facts
+    }
 
 
 def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:

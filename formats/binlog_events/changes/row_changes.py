@@ -59,6 +59,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     get_statement_kind,
     read_query,
 )
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
@@ -181,6 +182,7 @@ class RowChanges(msgspec.Struct):
     Attributes:
         current: the open transaction.
         query: statement that the next row events belong to.
+        status_vars: status variables of the last QUERY of the transaction.
         reported: (table, text) of findings that were already reported.
     """
 
@@ -188,6 +190,7 @@ class RowChanges(msgspec.Struct):
     knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     current: ChangeTransaction | None = None
     query: str | None = None
+    status_vars: bytes = b""
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     _tables: RowTables | None = None
@@ -312,7 +315,8 @@ class RowChanges(msgspec.Struct):
         if code in ROW_EVENTS:
             return self._process_rows(scene)
         if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
-            self.query = bytes(event.body[code == _T.ROWS_QUERY :]).decode("utf-8", "backslashreplace")
+            text = decode_annotation_text(bytes(event.body[code == _T.ROWS_QUERY :]), self.status_vars)
+            self.query = text if isinstance(text, str) else text.decode("ascii", "backslashreplace")
         if code in QUERY_EVENTS or code == _T.EXECUTE_LOAD_QUERY:
             return self._process_query(scene, step)
         if step is GroupStep.ENDS:
@@ -331,7 +335,7 @@ class RowChanges(msgspec.Struct):
             time = read_mysql_gtid(event.code, bytes(event.body)).original_commit_timestamp or None
         elif event.code in QUERY_EVENTS:
             thread_id = read_query(scene)[0].thread_id
-        self.query = None
+        self.query, self.status_vars = None, b""
         begun = event.code not in MYSQL_GTID_EVENTS
         self.current = ChangeTransaction(scene.owner.gtid, _file_name(scene), event.start, time, thread_id, begun)
 
@@ -358,6 +362,7 @@ class RowChanges(msgspec.Struct):
 
     def _process_query(self, scene: EventContext, step: GroupStep) -> RecordChanges:
         kind, (parts, sql) = get_statement_kind(scene), read_query(scene)
+        self.status_vars = parts.status_vars
         if kind is QueryKind.BEGIN and self.current is not None:
             self.current = msgspec.structs.replace(
                 self.current, thread=parts.thread_id, has_begin=True, offset=scene.event.start

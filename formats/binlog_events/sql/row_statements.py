@@ -56,6 +56,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     uncompress_rows,
 )
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget
@@ -708,6 +709,9 @@ _MAX_VALUE_CHARACTERS = 1 << 12
 """Maximum number of characters of a value that are shown."""
 
 
+_ESCAPED = "# the log does not name the character set of this statement: bytes that are not ASCII are escaped\n"
+
+
 def format_row_comments(context: EventContext, table: TableMap) -> bytes:
     """Return the rows of a row event as comments; nothing for other events.
 
@@ -721,13 +725,19 @@ def format_row_comments(context: EventContext, table: TableMap) -> bytes:
     return "".join(f"### {line}\n" for line in lines).encode()
 
 
-def format_statement_comments(context: EventContext) -> bytes:
-    """Return, as comments, the statement that the following row events belong to, if the log has it."""
+def format_statement_comments(context: EventContext, status_vars: bytes) -> bytes:
+    """Return, as comments, the statement that the following row events belong to, if the log has it.
+
+    Args:
+        status_vars: status variables of the last QUERY of the transaction, which name the client's character set.
+    """
     code, body = context.event.code, bytes(context.event.body)
     if code not in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
         return b""
-    text = (body if code == _T.ANNOTATE_ROWS else body[1:]).decode("utf-8", "backslashreplace")
-    return "".join(f"#Q> {_make_printable(line)}\n" for line in text.splitlines()).encode()
+    text, remark = decode_annotation_text(body[code == _T.ROWS_QUERY :], status_vars), ""
+    if isinstance(text, bytes):
+        text, remark = text.decode("ascii", "backslashreplace"), _ESCAPED
+    return (remark + "".join(f"#Q> {_make_printable(line)}\n" for line in text.splitlines())).encode()
 
 
 def _iter_row_lines(code: int, row: Mapping[str, Any], table: TableMap) -> Iterator[str]:

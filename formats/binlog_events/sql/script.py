@@ -25,7 +25,7 @@ from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
-from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event
+from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event, parse_query
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     PREPARED_XA,
     ROLLBACK_ALTER,
@@ -656,6 +656,7 @@ class SqlScript(EventStatementWriter):
         prefix += self._commit_implied(context.owner)
         if code in GTID_EVENTS or (step is GroupStep.OPENS and not was_open):
             prefix += self._roll_back()  # the previous transaction has no end
+            self.transaction.status_vars = b""
         if not self.skips_next and self.script_filter.stop_at_annotation(context):
             return prefix
         return self._write_event(context, step, prefix)
@@ -695,8 +696,11 @@ class SqlScript(EventStatementWriter):
 
     def _write_comments(self, context: EventContext) -> bytes:
         """Return the contents of the event as comments."""
+        if context.event.code in QUERY_EVENTS:
+            with suppress(MalformedError):
+                self.transaction.status_vars = parse_query(bytes(context.event.body)).status_vars
         if context.event.code not in ROW_EVENTS or context.table is None:
-            return format_statement_comments(context)
+            return format_statement_comments(context, self.transaction.status_vars)
         if context.left_out or (
             self.options.includes_table is not None and not self.options.includes_table(context.table.qualified_name)
         ):

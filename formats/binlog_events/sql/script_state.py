@@ -166,7 +166,7 @@ class ScriptTransaction(msgspec.Struct):
     `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, so the rest must not be
     written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the transaction that the
     script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
-    transaction has used yet; a ROLLBACK releases it.
+    transaction has used yet; a ROLLBACK releases it. `status_vars`: status variables of its last QUERY.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -175,6 +175,7 @@ class ScriptTransaction(msgspec.Struct):
     current_owner: TransactionOwner = NO_OWNER
     implied_owner: TransactionOwner = NO_OWNER
     has_unused_gtid: bool = False
+    status_vars: bytes = b""
 
     @property
     def is_as_logged(self) -> bool:

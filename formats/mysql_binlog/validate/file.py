@@ -394,11 +394,12 @@ class BinlogValidator:
         )
         self.state[kernels.CHECK_BODIES] = int(not context.description.has_checksums)
         self.state[kernels.FLAGS_TO_CHECK] = RARE_FLAGS
+        self.state[kernels.COMMENT_TYPE] = _T.ANNOTATE_ROWS if context.description.is_mariadb else _T.ROWS_QUERY
         self.state[kernels.IS_RELAY] = int(context.is_relay_log)
         self.transactions = TransactionGroups()
         self.positions = PositionRules(self.state, _position_mode(context), context.events_at - FIRST_EVENT_AT)
         self.gtid_rules = GtidOrderRules(self.state, context.is_relay_log)
-        self.commit_rules = CommitRules(self.state)
+        self.commit_rules = CommitRules(self.state, context.description.is_mariadb)
         own, schema = context.tracker.load_first_history(), context.hints.schema
         self.state[kernels.CHECK_STATEMENTS] = int(schema is not None)
         looks = (
@@ -521,7 +522,7 @@ class BinlogValidator:
         self.state[kernels.TYPE_COUNTS + event.code] += 1
         if event.code == _T.ROTATE and event.end_log_pos == 0:
             self._set_relay()
-        faults = [*check_header(event, self.state)]
+        faults = [*check_header(event, self.context.description, self.state)]
         self._report_all(self.positions.check_event(event))
         if self.positions.is_unconfirmed(event):
             self.end_rules.note_fault(event.start)

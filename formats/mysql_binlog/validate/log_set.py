@@ -510,7 +510,9 @@ def _check_last_rotation(chain: LogChain) -> Iterator[SetFinding]:
         return
     if target.number == last.name.number + 1:
         text = f"the log continues in {to_printable(rotation.name)}, which does not exist"
-        found = make_finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
+        found = make_finding(
+            "missing-member", rotation.offset, 0, text, severity=Severity.WARNING, next_file=to_printable(rotation.name)
+        )
         yield SetFinding(last.member.name, found)
 
 
