@@ -30,73 +30,86 @@ NOT_PLANTED = "the mutant could not be planted"
 
 
 class TestRun(NamedTuple):
-    """One test without a mutant: CPU time, lines of the module that it ran, whether it passed."""
+    """One test without a mutant: CPU time, lines of each module that it ran by file, whether it passed."""
 
     __test__ = False
     seconds: float
-    lines: frozenset[int]
+    lines: dict[str, frozenset[int]]
     passed: bool
 
 
-class MutationRunner:
-    """A plugin of pytest that runs the collected tests against mutants instead of once."""
+class MutantResult(NamedTuple):
+    """A mutant of a module and what became of it: KILLED, SURVIVED or UNREACHED."""
 
-    def __init__(self, module: str, sample: int, seed: int, seconds: float, report: Callable[[str], None]) -> None:
-        self.module, self.sample, self.seed, self.seconds, self.report = module, sample, seed, seconds, report
-        self.results: list[tuple[Mutant, str]] = []
+    module: str
+    mutant: Mutant
+    state: str
+
+
+class MutationRunner:
+    """A plugin of pytest that runs the collected tests against mutants instead of once.
+
+    modules: full names. sample: mutants of each module; 0: all. seconds: CPU time of the tests of one mutant.
+    """
+
+    def __init__(
+        self, modules: Sequence[str], sample: int, seed: int, seconds: float, report: Callable[[str], None]
+    ) -> None:
+        self.modules, self.sample, self.seed, self.seconds, self.report = modules, sample, seed, seconds, report
+        self.results: list[MutantResult] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all mutants, one after the other."""
-        module = importlib.import_module(self.module)
-        file = str(Path(module.__file__ or "").resolve())
-        runs: list[TestRun] = _run_in_fork(
-            session, lambda: _trace_tests(session.items, module.__file__ or "", file)
-        ).result
+        """Run all mutants, one after the other, fast tests first."""
+        modules = [importlib.import_module(name) for name in self.modules]
+        files = [str(module.__file__) for module in modules]
+        runs: list[TestRun] | None = _run_in_fork(session, lambda: _trace_tests(session.items, files)).result
         assert runs is not None, "the process that runs the tests without a mutant died"
         failures = [item.nodeid for item, run in zip(session.items, runs, strict=True) if not run.passed]
         assert not failures, f"fail without a mutant: {failures[:5]}"
-        self._check_original(session, module, runs)
-        total = sum(run.seconds for run in runs)
-        self.report(f"{self.module}: {len(runs)} tests, {total:.0f} s without a mutant")
-        mutants = list(iter_mutants(Path(file).read_text()))
-        if self.sample:
-            mutants = random.Random(self.seed).sample(mutants, min(self.sample, len(mutants)))
-        for mutant in mutants:
-            self.results.append((mutant, self._test_mutant(session, module, mutant, runs)))
+        order = sorted(range(len(runs)), key=lambda index: runs[index].seconds)
+        tests = [(session.items[index], runs[index]) for index in order]
+        _check_originals(session, modules, [item for item, _ in tests])
+        self.report(f"{len(runs)} tests, {sum(run.seconds for run in runs):.0f} s without a mutant")
+        for module, file in zip(modules, files, strict=True):
+            mutants = list(iter_mutants(Path(file).read_text()))
+            if self.sample:
+                mutants = random.Random(self.seed).sample(mutants, min(self.sample, len(mutants)))
+            for mutant in mutants:
+                state = self._test_mutant(session, module, mutant, tests)
+                self.results.append(MutantResult(module.__name__, mutant, state))
         return True
 
-    def _check_original(self, session: pytest.Session, module: ModuleType, runs: Sequence[TestRun]) -> None:
-        """Plant the module itself: no test may take it for a mistake, whatever runs before the test."""
-        tests = [session.items[index] for _, index in sorted((run.seconds, index) for index, run in enumerate(runs))]
-        source = Path(module.__file__ or "").read_text()
-        outcome = _run_in_fork(session, lambda: _plant_and_test(module, ast.parse(source), tests))
-        assert outcome == (0, ""), f"fails without a mutant: {outcome}"
-
-    def _test_mutant(self, session: pytest.Session, module: ModuleType, mutant: Mutant, runs: Sequence[TestRun]) -> str:
-        first_file = session.items[0].path
-        reaching = sorted(
-            (session.items[index].path != first_file, run.seconds, index)
-            for index, run in enumerate(runs)
-            if not run.lines.isdisjoint(mutant.lines)
-        )
-        if not reaching:
-            self.report(f"  {UNREACHED}: line {mutant.lines.start}, {mutant.name}")
+    def _test_mutant(
+        self, session: pytest.Session, module: ModuleType, mutant: Mutant, tests: Sequence[tuple[pytest.Item, TestRun]]
+    ) -> str:
+        file = str(module.__file__)
+        chosen, spent, reaching = [], 0.0, 0
+        for item, run in tests:
+            if run.lines.get(file, frozenset()).isdisjoint(mutant.lines):
+                continue
+            reaching += 1
+            if not chosen or spent + run.seconds <= self.seconds:
+                spent += run.seconds
+                chosen.append(item)
+        place = f"{module.__name__}, line {mutant.lines.start}, {mutant.name}"
+        if not chosen:
+            self.report(f"  {UNREACHED}: {place}")
             return UNREACHED
-        tests, spent = [], 0.0
-        for _, seconds, index in reaching:
-            spent += seconds
-            if tests and spent > self.seconds:
-                break
-            tests.append(session.items[index])
-        tree = mutant.build_tree(Path(module.__file__ or "").read_text())
-        outcome = _run_in_fork(session, lambda: _plant_and_test(module, tree, tests), 3 * spent)
-        assert outcome.result != NOT_PLANTED, f"{NOT_PLANTED}: {mutant.name}"
+        tree = mutant.build_tree(Path(file).read_text())
+        outcome = _run_in_fork(session, lambda: _plant_and_test([(module, tree)], chosen), 3 * spent)
+        assert outcome.result != NOT_PLANTED, f"{NOT_PLANTED}: {place}"
         if outcome == (0, ""):
-            counts = f"{len(tests)} of {len(reaching)} tests"
-            self.report(f"  {SURVIVED}: line {mutant.lines.start}, {mutant.name} ({counts})")
+            self.report(f"  {SURVIVED}: {place} ({len(chosen)} of {reaching} tests)")
             return SURVIVED
         return KILLED
+
+
+def _check_originals(session: pytest.Session, modules: Sequence[ModuleType], tests: Sequence[pytest.Item]) -> None:
+    """Plant the modules themselves: no test may take them for mistakes, in the order of the tests of a mutant."""
+    trees = [(module, ast.parse(Path(str(module.__file__)).read_text())) for module in modules]
+    outcome = _run_in_fork(session, lambda: _plant_and_test(trees, tests))
+    assert outcome == (0, ""), f"fails without a mutant: {outcome}"
 
 
 class ForkOutcome(NamedTuple):
@@ -125,10 +138,11 @@ def _run_in_fork(session: pytest.Session, work: Callable[[], Any], seconds: floa
     return ForkOutcome(status, result)
 
 
-def _plant_and_test(module: ModuleType, tree: ast.Module, tests: Sequence[pytest.Item]) -> str:
-    """Plant a tree, then run the tests; return the name of the first that fails, empty if none does."""
+def _plant_and_test(trees: Sequence[tuple[ModuleType, ast.Module]], tests: Sequence[pytest.Item]) -> str:
+    """Plant the trees, then run the tests; return the name of the first that fails, empty if none does."""
     try:
-        plant_tree(module, tree)
+        for module, tree in trees:
+            plant_tree(module, tree)
     except Exception:
         return NOT_PLANTED
     return next((item.nodeid for item, following in _iter_pairs(tests) if not _run_test(item, following)), "")
@@ -160,25 +174,27 @@ def _run_test(item: pytest.Item, following: pytest.Item | None) -> bool:
     return item.session.testsfailed == failed_before
 
 
-def _trace_tests(items: Sequence[pytest.Item], *files: str) -> list[TestRun]:
-    """Run each test and record which lines of the module it runs."""
-    lines: set[int] = set()
+def _trace_tests(items: Sequence[pytest.Item], files: Sequence[str]) -> list[TestRun]:
+    """Run each test and record which lines of the files it runs."""
+    lines: dict[str, set[int]] = {file: set() for file in files}
 
     def trace_line(frame: FrameType, event: str, _: Any) -> Any:
-        lines.add(frame.f_lineno)
+        lines[frame.f_code.co_filename].add(frame.f_lineno)
         return trace_line
 
     def trace_call(frame: FrameType, event: str, _: Any) -> Any:
-        return trace_line if frame.f_code.co_filename in files else None
+        return trace_line if frame.f_code.co_filename in lines else None
 
     runs = []
     for item, following in _iter_pairs(items):
-        lines.clear()
+        for numbers in lines.values():
+            numbers.clear()
         began = time.process_time()
         sys.settrace(trace_call)
         try:
             passed = _run_test(item, following)
         finally:
             sys.settrace(None)
-        runs.append(TestRun(time.process_time() - began, frozenset(lines), passed))
+        reached = {file: frozenset(numbers) for file, numbers in lines.items() if numbers}
+        runs.append(TestRun(time.process_time() - began, reached, passed))
     return runs

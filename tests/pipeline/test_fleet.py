@@ -31,7 +31,7 @@ from binlogtool.spark import session as session_module
 from binlogtool.spark.session import SparkJobSession
 from binlogtool.verification.verify_report import Report
 from tests.cli.invoke import invoke
-from tests.harness.slowness import stretch
+from tests.harness.slowness import scale_limit
 from tests.pipeline.reports import as_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -291,7 +291,7 @@ def test_a_master_that_nobody_serves_is_told_at_once(samples: Path) -> None:
     assert (result.code, result.out) == (4, b"")
     assert "the master spark://127.0.0.1:1 does not answer: Connection refused" in result.err
     assert invoke("verify", "--master", "spark://nothing", log).code == 2
-    assert time.monotonic() - began < stretch(10)
+    assert time.monotonic() - began < scale_limit(10)
 
 
 def test_errors_cross_to_the_driver() -> None:
@@ -319,7 +319,7 @@ def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
         took = time.monotonic() - began
     assert process.returncode == 130, (said, rest)
     assert rest.splitlines()[-1] == "binlogtool: interrupted; no partial output file was left"
-    assert took < stretch(3)
+    assert took < scale_limit(3)
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
 
 

@@ -16,7 +16,7 @@ from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.export.spark_master import check_master_url
 from binlogtool.spark import session
 from binlogtool.spark.session import SparkJobSession, SparkProgress, open_session
-from tests.harness.slowness import stretch
+from tests.harness.slowness import scale_limit
 from tests.sampling import take_sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +103,7 @@ def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line:
     assert process.returncode == -signal.SIGINT
     assert err.splitlines()[-1] == "KeyboardInterrupt"
     assert "py4j" not in err
-    assert took < stretch(3)
+    assert took < scale_limit(3)
     assert wait_until_gone(tmp_path, 30) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_a_job_that_takes_too_long_is_cancelled(spark_session: SparkJobSession) 
     start = time.monotonic()
     with pytest.raises(LimitError, match="time limit"):
         spark_session.run(job, timeout=1)
-    assert time.monotonic() - start < stretch(5)
+    assert time.monotonic() - start < scale_limit(5)
     assert spark_session.run(lambda: spark_session.spark.range(3).count()) == 3
 
 
