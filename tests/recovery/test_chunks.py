@@ -1,0 +1,73 @@
+"""Test how files with holes are read in chunks, and the small helpers of repairs."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+from binlogtool.format_api.format import ResultPiece
+from binlogtool.repair import diagnosis
+from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, zero_chunks
+
+MIB = 1 << 20
+CONTENT = b"ab" + bytes(5) + b"cd"
+
+
+class SparseFile(SystemCalls):
+    """A file of nine bytes with a hole in [2, 7), which must not be read."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[int, int]] = []
+
+    def find_next_data(self, fd: int, offset: int) -> int:
+        return 7 if 2 <= offset < 7 else offset
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        self.reads.append((offset, size))
+        end = 2 if offset < 2 else 9
+        return CONTENT[offset : min(end, offset + size)]
+
+
+def test_a_hole_is_given_as_zeros_without_being_read() -> None:
+    file = SparseFile()
+    assert list(itertools.islice(read_chunks(file, 3, 0, 9), 9)) == [b"ab", bytes(5), b"cd"]
+    assert file.reads == [(0, 9), (7, 2)]
+
+
+def test_a_range_that_ends_inside_a_hole_ends_there() -> None:
+    file = SparseFile()
+    assert list(itertools.islice(read_chunks(file, 3, 1, 4), 9)) == [b"b", bytes(2)]
+    assert list(itertools.islice(read_chunks(file, 3, 4, 8), 9)) == [bytes(3), b"c"]
+    assert list(read_chunks(file, 3, 5, 5)) == []
+
+
+def test_pieces_are_original_bytes_new_bytes_and_zeros_in_order() -> None:
+    pieces = (ResultPiece(7, 9), ResultPiece(data=b"new"), ResultPiece(zeros=3), ResultPiece(0, 2))
+    assert b"".join(read_pieces(SparseFile(), 3, pieces)) == b"cd" + b"new" + bytes(3) + b"ab"
+
+
+def test_zeros_come_in_chunks_of_a_mebibyte() -> None:
+    assert [list(map(len, zero_chunks(size))) for size in (0, 1, MIB, MIB + 1)] == [[], [1], [MIB], [MIB, 1]]
+
+
+def test_a_user_without_a_name_is_given_by_number() -> None:
+    def look_up(number: int) -> tuple[str, int]:
+        return {0: ("root", 0)}[number]
+
+    assert diagnosis._find_name(look_up, 0) == "root"
+    assert diagnosis._find_name(look_up, 4711) == "4711"
+
+
+def test_signals_inside_the_block_take_effect_once_each_after_it() -> None:
+    seen: list[str] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: seen.append("hangup"))
+    try:
+        with DeferredSignals():
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
+            seen.append("end of the block")
+        assert seen == ["end of the block", "hangup"]
+        signal.raise_signal(signal.SIGHUP)
+        assert seen == ["end of the block", "hangup", "hangup"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
