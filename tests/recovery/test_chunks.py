@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import signal
+from pathlib import Path
 
-from binlogtool.format_api.format import ResultPiece
+from binlogtool.format_api.format import ByteEdit, ResultPiece
 from binlogtool.repair import diagnosis
 from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, zero_chunks
+from binlogtool.repair.repaired_content import PiecesSource, apply_edits, is_same_path
 
 MIB = 1 << 20
 CONTENT = b"ab" + bytes(5) + b"cd"
@@ -71,3 +73,34 @@ def test_signals_inside_the_block_take_effect_once_each_after_it() -> None:
         assert seen == ["end of the block", "hangup", "hangup"]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_planned_file_is_read_at_any_offset_across_its_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"0123456789")
+    pieces = (ResultPiece(0, 4), ResultPiece(zeros=3), ResultPiece(data=b"new"), ResultPiece(8, 10))
+    source = PiecesSource(str(path), pieces)
+    content = b"0123\0\0\0new89"
+    assert source.size == 12
+    for offset in range(13):
+        for size in range(14):
+            view = memoryview(bytearray(b"?" * size))
+            count = source.read_at(offset, view)
+            assert bytes(view[:count]) == content[offset : offset + size], (offset, size)
+
+
+def test_two_names_of_one_file_are_the_same_path(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    (tmp_path / "link").symlink_to("log")
+    assert is_same_path(str(tmp_path / "link"), f"{tmp_path}/x/../log") is True
+    assert is_same_path(str(tmp_path / "link"), str(tmp_path / "other")) is False
+
+
+def test_edits_of_the_first_piece_are_new_bytes_and_those_past_its_end_are_left_out() -> None:
+    tail = ResultPiece(20, 30)
+    edits = [ByteEdit(2, b"a", b"A"), ByteEdit(8, b"ij", b"IJ")]
+    expected = (ResultPiece(0, 2), ResultPiece(data=b"A"), ResultPiece(3, 8), ResultPiece(data=b"IJ"), tail)
+    assert apply_edits((ResultPiece(0, 10), tail), edits) == expected
+    inside = (ResultPiece(0, 2), ResultPiece(data=b"A"), ResultPiece(3, 9), tail)
+    assert apply_edits((ResultPiece(0, 9), tail), edits) == inside
+    assert apply_edits((ResultPiece(0, 0),), edits) == (ResultPiece(0, 0),)
