@@ -1,4 +1,4 @@
-"""Test how files with holes are read in chunks, and the small helpers of repairs."""
+"""Test the content of repaired files: chunks, holes, pieces, edits, salvaged frames; and small helpers of repairs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import itertools
 import signal
 from pathlib import Path
 
-from binlogtool.format_api.format import ByteEdit, ResultPiece
+import pytest
+
+from binlogtool.core.open_file import find_format, open_file, open_source
+from binlogtool.format_api.format import ByteEdit, Hints, ResultPiece
+from binlogtool.limits import Limits
 from binlogtool.repair import diagnosis
 from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, zero_chunks
-from binlogtool.repair.repaired_content import PiecesSource, apply_edits, is_same_path
+from binlogtool.repair.repaired_content import PiecesSource, apply_edits, build_salvaged_content, is_same_path
+from tests.cli.samples import damaged_log, plain_log
 
 MIB = 1 << 20
 CONTENT = b"ab" + bytes(5) + b"cd"
@@ -104,3 +109,15 @@ def test_edits_of_the_first_piece_are_new_bytes_and_those_past_its_end_are_left_
     inside = (ResultPiece(0, 2), ResultPiece(data=b"A"), ResultPiece(3, 9), tail)
     assert apply_edits((ResultPiece(0, 9), tail), edits) == inside
     assert apply_edits((ResultPiece(0, 0),), edits) == (ResultPiece(0, 0),)
+
+
+@pytest.mark.parametrize(("data", "holes"), [(damaged_log(5), 1), (plain_log()[:-10], 0), (plain_log(), 0)])
+def test_a_hole_of_salvaged_content_is_damage_with_frames_after_it(tmp_path: Path, data: bytes, holes: int) -> None:
+    path = str(tmp_path / "drizzle.log")
+    Path(path).write_bytes(data)
+    opened = open_file(path, "drizzle.log", find_format("drizzle"), Limits(), open_source(path), hints=Hints())
+    try:
+        content = build_salvaged_content(opened, Limits(), "python")
+    finally:
+        opened.source.close()
+    assert (content.holes, len(content.left_out)) == (holes, int(data != plain_log()))
