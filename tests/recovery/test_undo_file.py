@@ -1,0 +1,73 @@
+"""Test that undo files with wrong offsets are refused, and that their state survives a power cut."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from binlogtool.errors import RefusedError, UnknownFormatError
+from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.undo_file import APPLIED, FIXED_HEADER, MAGIC, PREPARED, UNDONE, read_undo_file, write_state
+from tests.crash.runs import Case
+
+HEADER = json.dumps({"files": [], "made": "2026-01-02", "plan": {"format": "drizzle"}}).encode()
+
+
+def write_undo_file(path: Path, *, gap: int, body: bytes = b"", state: str = PREPARED, more: int = 0) -> None:
+    """Write an undo file whose body begins `gap` bytes after the end of its header; the digest is right."""
+    offset = FIXED_HEADER.size + len(HEADER) + gap
+    rest = (HEADER + bytes(max(0, gap)))[: len(HEADER) + gap] + (body or HEADER[gap:] if gap < 0 else body)
+    digest = hashlib.sha256(HEADER + rest[len(HEADER) + gap :]).digest()
+    size = FIXED_HEADER.size + len(rest) - offset + more
+    path.write_bytes(FIXED_HEADER.pack(MAGIC, state.encode(), len(HEADER), offset, size, digest) + rest)
+
+
+def test_the_body_begins_at_the_end_of_the_header_or_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "undo"
+    for gap in (0, 1, 100):
+        write_undo_file(path, gap=gap, body=b"body")
+        found = read_undo_file(SystemCalls(), str(path))
+        assert (found.state, found.made, found.format, found.entries) == (PREPARED, "2026-01-02", "drizzle", ())
+        assert found.body_offset == FIXED_HEADER.size + len(HEADER) + gap
+    for gap in (-1, -len(HEADER)):
+        write_undo_file(path, gap=gap)
+        with pytest.raises(RefusedError, match="its sizes do not match"):
+            read_undo_file(SystemCalls(), str(path))
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_body_of_another_size_than_the_header_says_is_refused(tmp_path: Path, more: int) -> None:
+    write_undo_file(tmp_path / "undo", gap=0, body=b"body", more=more)
+    with pytest.raises(RefusedError, match="its sizes do not match"):
+        read_undo_file(SystemCalls(), str(tmp_path / "undo"))
+
+
+def test_a_file_without_the_magic_or_shorter_than_the_header_is_no_undo_file(tmp_path: Path) -> None:
+    path = tmp_path / "undo"
+    write_undo_file(path, gap=0)
+    whole = path.read_bytes()
+    for data in (b"", whole[: FIXED_HEADER.size - 1], b"x" + whole[1:]):
+        path.write_bytes(data)
+        with pytest.raises(UnknownFormatError, match="is not an undo file"):
+            read_undo_file(SystemCalls(), str(path))
+
+
+def test_an_unknown_state_is_refused(tmp_path: Path) -> None:
+    write_undo_file(tmp_path / "undo", gap=0, state="WHAT")
+    with pytest.raises(RefusedError, match="its SHA-256 does not match"):
+        read_undo_file(SystemCalls(), str(tmp_path / "undo"))
+
+
+def test_a_state_that_was_written_survives_a_power_cut() -> None:
+    case = Case("cut")
+    disk = deepcopy(case.disk)
+    undo = case.apply(disk)
+    for state in (UNDONE, APPLIED):
+        write_state(disk, undo, state)  # type: ignore[arg-type]
+        states = {read_undo_file(found, undo).state for found in disk.after_power_cut()}  # type: ignore[arg-type]
+        assert states == {state}
+    assert disk.open_files == {}
