@@ -25,7 +25,7 @@ SUITES = (
             *("recovery/test_processes.py", "recovery/test_repair_lists.py", "recovery/test_plan.py"),
             *("recovery/test_repair.py", "recovery/test_diagnosis.py", "recovery/test_unfinished.py"),
             *("recovery/test_ordinary_cuts.py", "recovery/test_copy_refusals.py", "recovery/test_repaired_content.py"),
-            *("formats/mariadb_innodb_binlog/test_repair_ibb.py", "cli/test_undo.py"),
+            *("formats/mariadb_innodb_binlog/test_repair_ibb.py", "cli/test_undo.py", "recovery/test_undo_file.py"),
         ),
     ),
     Suite(

@@ -11,7 +11,16 @@ import pytest
 
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.undo_file import APPLIED, FIXED_HEADER, MAGIC, PREPARED, UNDONE, read_undo_file, write_state
+from binlogtool.repair.undo_file import (
+    APPLIED,
+    FIXED_HEADER,
+    MAGIC,
+    PREPARED,
+    UNDONE,
+    UndoEntry,
+    read_undo_file,
+    write_state,
+)
 from tests.crash.runs import Case
 
 HEADER = json.dumps({"files": [], "made": "2026-01-02", "plan": {"format": "drizzle"}}).encode()
@@ -71,3 +80,42 @@ def test_a_state_that_was_written_survives_a_power_cut() -> None:
         states = {read_undo_file(found, undo).state for found in disk.after_power_cut()}  # type: ignore[arg-type]
         assert states == {state}
     assert disk.open_files == {}
+
+
+ENTRY = {
+    "path": "/logs/a", "size": 10, "sha256": "", "result_size": 6, "result_sha256": "", "mode": 0o640, "uid": 0,
+    "gid": 0, "atime_ns": 0, "mtime_ns": 0, "cut": True, "pieces": [{"start": 0, "end": 6}],
+    "restore": [["result", 0, 6], ["undo", 100, 104]],
+}  # fmt: skip
+
+
+def test_an_entry_whose_numbers_agree_is_read() -> None:
+    entry = UndoEntry.from_value(ENTRY)
+    assert (entry.size, entry.result_size, entry.removed, entry.created) == (10, 6, False, False)
+    assert UndoEntry.from_value(ENTRY | {"restore": [["result", 0, 6], ["zero", 0, 4]]}).restore[1] == ("zero", 0, 4)
+    assert UndoEntry.from_value(ENTRY | {"mode": 0, "uid": (1 << 62) - 1}).uid == (1 << 62) - 1
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"restore": [["result", 0, 7], ["undo", 0, 3]]}, "a range is out of bounds"),
+        ({"restore": [["result", -1, 5], ["undo", 0, 4]]}, "a range is out of bounds"),
+        ({"restore": [["result", 0, 6], ["undo", 4, 0], ["undo", 0, 8]]}, "a range is out of bounds"),
+        ({"restore": [["zero", 0, 11], ["undo", 1, 0]]}, "a range is out of bounds"),
+        ({"restore": [["undo", 0, (1 << 62) + 1]]}, "a range is out of bounds"),
+        ({"pieces": [{"start": 0, "end": 11}]}, "a range is out of bounds"),
+        ({"pieces": [{"start": 3, "end": 2}, {"start": 0, "end": 7}]}, "a range is out of bounds"),
+        ({"pieces": [{"start": -1, "end": 5}]}, "a range is out of bounds"),
+        ({"restore": [["result", 0, 6], ["undo", 0, 3]]}, "do not give the original's size"),
+        ({"pieces": [{"start": 0, "end": 5}]}, "do not give the result's size"),
+        ({"size": -1}, "a number is out of range"),
+        ({"uid": 1 << 62}, "a number is out of range"),
+        ({"path": "logs/a"}, "not absolute and plain"),
+        ({"path": "/logs/../a"}, "not absolute and plain"),
+        ({"path": "/logs/a\0"}, "not absolute and plain"),
+    ],
+)
+def test_an_entry_whose_numbers_contradict_each_other_is_refused(members: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        UndoEntry.from_value(ENTRY | members)
