@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from copy import deepcopy
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.errors import RefusedError, UnknownFormatError
+from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
+from binlogtool.repair.atomic_file_changes import find_intent_path, read_intent
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.undo_file import (
     APPLIED,
@@ -21,7 +23,9 @@ from binlogtool.repair.undo_file import (
     read_undo_file,
     write_state,
 )
-from tests.crash.runs import Case
+from binlogtool.repair.undo_repair import _compute_needed_space, apply_undo, finish_interrupted, plan_finish
+from tests.crash.disk import Disk
+from tests.crash.runs import LOG, Case
 
 HEADER = json.dumps({"files": [], "made": "2026-01-02", "plan": {"format": "drizzle"}}).encode()
 
@@ -119,3 +123,48 @@ def test_an_entry_whose_numbers_agree_is_read() -> None:
 def test_an_entry_whose_numbers_contradict_each_other_is_refused(members: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         UndoEntry.from_value(ENTRY | members)
+
+
+def test_a_repair_that_ended_between_two_files_can_be_undone_directly() -> None:
+    case = Case("several")
+    disk = deepcopy(case.disk)
+    disk.snapshots = []
+    undo = case.apply(disk)
+    halves = [found for found in disk.snapshots if len(set(case.states(found))) == 2]
+    assert halves
+    for found in halves:
+        intent_path = find_intent_path(LOG)
+        assert read_intent(found, intent_path) == (undo, "apply")  # type: ignore[arg-type]
+        apply_undo(undo, system=found)  # type: ignore[arg-type]
+        assert set(case.states(found)) == {"before"}
+        assert read_intent(found, intent_path) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("named", "shown"), [("/disk/other", "/disk/other"), (None, find_intent_path(LOG))])
+def test_an_error_while_an_interrupted_repair_is_looked_for_names_the_file(named: str | None, shown: str) -> None:
+    class Failing(Disk):
+        def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+            raise OSError(errno.EIO, "Input/output error", named)
+
+    case = Case("several")
+    whole = deepcopy(case.disk)
+    whole.snapshots = []
+    case.apply(whole)
+    half = next(found for found in whole.snapshots if len(set(case.states(found))) == 2)
+    disk = Failing(inodes=half.inodes, folders=half.folders)
+    for call in (plan_finish, finish_interrupted):
+        with pytest.raises(InputOutputError) as raised:
+            call(LOG, system=disk)  # type: ignore[arg-type]
+        assert str(raised.value).startswith(f"{shown}: Input/output error")
+
+
+def test_each_directory_needs_room_for_its_largest_original() -> None:
+    """Each file is replaced before the next one is written; a file that the repair created is only removed."""
+    empty = {"size": 0, "result_size": 0, "pieces": [], "restore": []}
+    large, small = (
+        UndoEntry.from_value(ENTRY | {"path": f"/logs/{size}", "size": size, "restore": [["undo", 0, size]]})
+        for size in (70, 20)
+    )
+    created = UndoEntry.from_value(ENTRY | {"path": "/logs/new", "created": True})
+    other = UndoEntry.from_value(ENTRY | {**empty, "path": "/other/empty"})
+    assert _compute_needed_space((small, large, created, other)) == {"/logs": 70, "/other": 0}
