@@ -41,7 +41,11 @@ def _iter_functions_of(value: Any, module_name: str) -> Iterator[FunctionType]:
         if wrapped is not None:
             yield from _iter_functions_of(wrapped, module_name)
             return
-    if isinstance(value, FunctionType) and value.__module__ == module_name and "<" not in value.__qualname__:
+    if (
+        isinstance(value, FunctionType)
+        and value.__module__ == module_name
+        and "<" not in value.__qualname__ + value.__code__.co_filename  # neither local nor made by `dataclass`
+    ):
         yield value
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
+from binlogtool.repair import undo_repair
 from binlogtool.repair.atomic_file_changes import find_intent_path, read_intent
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.undo_file import (
@@ -23,9 +24,17 @@ from binlogtool.repair.undo_file import (
     read_undo_file,
     write_state,
 )
-from binlogtool.repair.undo_repair import _compute_needed_space, apply_undo, finish_interrupted, plan_finish
+from binlogtool.repair.undo_repair import (
+    UNFINISHED_ADVICE,
+    FinishPlan,
+    _compute_needed_space,
+    apply_undo,
+    explain_unfinished,
+    finish_interrupted,
+    plan_finish,
+)
 from tests.crash.disk import Disk
-from tests.crash.runs import LOG, Case
+from tests.crash.runs import LOG, META, Case
 
 HEADER = json.dumps({"files": [], "made": "2026-01-02", "plan": {"format": "drizzle"}}).encode()
 
@@ -168,3 +177,42 @@ def test_each_directory_needs_room_for_its_largest_original() -> None:
     created = UndoEntry.from_value(ENTRY | {"path": "/logs/new", "created": True})
     other = UndoEntry.from_value(ENTRY | {**empty, "path": "/other/empty"})
     assert _compute_needed_space((small, large, created, other)) == {"/logs": 70, "/other": 0}
+
+
+def test_the_files_of_an_interrupted_repair_are_those_that_are_not_written_yet() -> None:
+    """The log is cut from 275 to 190 bytes; the list of files, 17 bytes, is replaced by 8."""
+    case = Case("several")
+    repaired = deepcopy(case.disk)
+    repaired.snapshots = []
+    undo = case.apply(repaired)
+    undone = deepcopy(repaired)
+    undone.snapshots = []
+    apply_undo(undo, system=undone)  # type: ignore[arg-type]
+    for snapshots, state, texts in (
+        (repaired.snapshots, "before", {LOG: "cut, 275 to 190 bytes", META: "rewrite, 17 to 8 bytes"}),
+        (undone.snapshots, "after", {LOG: "restore, 190 to 275 bytes", META: "restore, 8 to 17 bytes"}),
+    ):
+        halves = [disk for disk in snapshots if len(set(case.states(disk))) == 2]
+        assert halves
+        for disk in halves:
+            plan = plan_finish(LOG, system=disk)  # type: ignore[arg-type]
+            waiting = [path for path, now in zip(case.before, case.states(disk), strict=True) if now == state]
+            assert plan is not None and plan.files == tuple((path, texts[path]) for path in waiting)
+
+
+def test_an_interrupted_repair_is_explained_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, text = tmp_path / "log", f"{tmp_path}: a repair of several files was interrupted here"
+    assert explain_unfinished(str(log)) == []
+    intent = tmp_path / ".binlogtool-intent"
+    intent.write_text(json.dumps({"undo": f"{tmp_path}/undo", "direction": "apply"}))
+    assert explain_unfinished(str(log)) == explain_unfinished(str(tmp_path)) == [f"{text}; {UNFINISHED_ADVICE}"]
+    plan = FinishPlan(
+        str(intent), f"{tmp_path}/undo", "apply", (("/a", "cut, 9 to 6 bytes"), ("/b", "remove, 5 bytes"))
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(undo_repair, "plan_finish", lambda path: plan)
+        files = "/a: cut, 9 to 6 bytes; /b: remove, 5 bytes"
+        assert explain_unfinished(str(log)) == [f"{text}; {UNFINISHED_ADVICE} ({files})"]
+    intent.write_text("{}")
+    (message,) = explain_unfinished(str(log))
+    assert message.startswith(f"{text}, and cannot be finished: {intent}: is damaged")
