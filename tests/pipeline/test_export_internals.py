@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import struct
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import fastavro
+import msgspec
+import pyarrow as pa
 import pytest
 
 import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.export import atomic_output, copy_transactions
+from binlogtool.export import append as append_module
+from binlogtool.export import atomic_output, copy_transactions, incremental, table_files, table_job
+from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
+from binlogtool.export.incremental import CommittedInput
 from binlogtool.export.manifest import ProgressStep, SparkJobStats, TaskFile, pack_tasks
+from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.sql_scripts import SidecarFolder
+from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.findings import Severity, make_finding
 from tests.pipeline.ibb_writer import IbbWriter
 
@@ -229,3 +238,131 @@ def test_an_executor_is_lost_if_it_was_removed_since_the_start_for_no_normal_rea
         "executor 4 on host:1: lost network",
         "executor 5 on host:1: no reason is known",
     ]
+
+
+# -- growing logs ------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_was_read_is_hashed_of_a_file_that_grew(tmp_path: Path) -> None:
+    """The server rewrites [4, 8) later; the last run read 40 bytes of 100, this one reads 70."""
+    path, rewritten = tmp_path / "log", (4, 8)
+    data = bytes(range(100))
+    path.write_bytes(data)
+    steady = hashlib.sha256(data[:4] + data[8:40]).hexdigest()
+    previous = CommittedInput(str(path), "drizzle", 0, "", 0, 40, "", False, False, {}, steady=steady)
+    expected = ContentHashes(
+        all=hashlib.sha256(data[:70]).hexdigest(), steady=hashlib.sha256(data[:4] + data[8:70]).hexdigest()
+    )
+    assert hash_prefix(str(path), 70, rewritten, None) == hash_prefix(str(path), 70, rewritten, previous) == expected
+    path.write_bytes(b"other" + data[5:])
+    with pytest.raises(RefusedError, match="its first 40 bytes differ from those that were read before"):
+        hash_prefix(str(path), 70, rewritten, previous)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "format", "temporary"),
+    [
+        ("/wal/1.xlog.inprogress", "/wal", "tarantool", True),
+        ("/wal/1.xlog.inprogress", "/wal/1.xlog.inprogress", "tarantool", False),
+        ("/wal/1.xlog.inprogress", "/wal", "auto", False),
+        ("/wal/1.xlog", "/wal", "tarantool", False),
+    ],
+)
+def test_a_temporary_file_of_a_server_is_left_out_unless_it_was_named(
+    name: str, path: str, format: str, temporary: bool
+) -> None:
+    assert incremental._is_temporary(name, path, format) is temporary
+
+
+def test_an_append_of_urls_is_refused(log: Path, tmp_path: Path) -> None:
+    for paths, output in (([log], "s3://bucket/out"), (["s3://bucket/log"], tmp_path / "out")):
+        with pytest.raises(UsageError, match="--append works with local files only, not with URLs"):
+            binlogtool.convert(paths, "parquet", output, append=True)
+
+
+def test_other_options_than_in_earlier_runs_are_named(tmp_path: Path) -> None:
+    check = append_module._check_same_options
+    check({}, {"typed": {"a": 1}}, tmp_path)
+    check({"skip": 1}, {"skip": 1}, tmp_path)
+    for earlier, now, text in (
+        ({"typed": {"a": 1}}, {"typed": None}, "it has typed rows, with --object or --per-table"),
+        ({"typed": None, "compression": "zstd"}, {"typed": {"a": 1}}, "it has records, without"),
+        ({"csv_safe": True}, {"csv_safe": False}, "--csv-safe was true, now false"),
+        ({}, {}, None),
+        ({"compression": "zstd"}, {}, '--compression was "zstd", now null'),
+    ):
+        if text is None:
+            check(earlier, now, tmp_path)
+            continue
+        with pytest.raises(RefusedError) as raised:
+            check(earlier, now, tmp_path)
+        assert str(raised.value).startswith(f"{tmp_path}: was written with other options: {text}")
+    with pytest.raises(RefusedError, match="was written with another --schema file, or without one"):
+        check({"schema": "a"}, {"schema": "b"}, tmp_path)
+
+
+# -- files of tables ---------------------------------------------------------------------------------------------------
+
+
+def test_a_sink_has_at_most_so_many_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "_MAX_OPEN_FILES", 2)
+    schema = pa.schema([("type", pa.string()), ("n", pa.int64())])
+    options = TableFileOptions("csv", partition_by=("type",))
+    sink = TableFileSink(tmp_path, options, schema, 1)  # so little memory that each row is written at once
+    for number, name in enumerate("abcabca"):
+        sink.add(pa.record_batch([pa.array([name]), pa.array([number])], schema=schema))
+        assert len(sink._open) <= 2
+    assert len(sink._open) == 2 and len(sink.paths) == 7
+    sink.close()
+    rows = [line for path in sink.paths for line in path.read_text().splitlines()[1:]]
+    assert sorted(row.rpartition(",")[2] for row in rows) == ["0", "1", "2", "3", "4", "5", "6"]
+
+
+def test_many_small_rows_share_a_block_of_avro(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    file = AvroTableFile(tmp_path / "a.avro", schema, "none")
+    file.write(pa.table({"n": list(range(1000))}, schema=schema))
+    file.close()
+    with (tmp_path / "a.avro").open("rb") as stream:
+        assert [block.num_records for block in fastavro.block_reader(stream)] == [1000]
+
+
+# -- tasks that depend on earlier ones ---------------------------------------------------------------------------------
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task whose result is its text; a task that begins with a capital letter depends on the one before it."""
+
+    text: str
+    table: str = ""
+
+
+class Before(NamedTuple):
+    table: str
+
+
+def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[list[str]] = []
+
+    def run_tasks(stage: str, tasks: list[Task], execute: Any) -> list[Any]:
+        assert stage == "converting"
+        runs.append([task.text for task in tasks])
+        return [execute(task) for task in tasks]
+
+    known: dict[int, Before] = {}
+    monkeypatch.setattr(table_job, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
+    monkeypatch.setattr(table_job, "merge_tables", lambda results, kind: ({}, known))
+    kind = SimpleNamespace(is_cut=lambda earlier, later: later[0].isupper())
+    job = SimpleNamespace(kind=kind)
+    spooler = SimpleNamespace(execute=lambda task: SimpleNamespace(outcome=task.text + task.table))
+
+    def spool(texts: str) -> list[str]:
+        runs.clear()
+        tasks = [Task(text) for text in texts]
+        runner = SimpleNamespace(run_tasks=run_tasks)
+        return [one.outcome for one in table_job.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
+
+    assert (spool("abc"), runs) == (["a", "b", "c"], [["a", "b", "c"]])
+    assert (spool("aBcdEF"), runs) == (["aB", "c", "dEF"], [["a", "B", "c", "d", "E", "F"], ["aB", "dEF"]])
+    known[1] = Before("+table")
+    assert (spool("aBc"), runs) == (["aB", "c+table"], [["a", "B", "c"], ["aB"], ["c"]])
