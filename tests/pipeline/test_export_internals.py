@@ -28,8 +28,10 @@ from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.incremental import CommittedInput
 from binlogtool.export.manifest import ProgressStep, SparkJobStats, TaskFile, pack_tasks
 from binlogtool.export.output_options import TableFileOptions
+from binlogtool.export.record_rows import _OversizedNumbers
 from binlogtool.export.sql_scripts import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
+from binlogtool.export.typed_columns import PartialImages, widen_type
 from binlogtool.findings import Severity, make_finding
 from tests.pipeline.ibb_writer import IbbWriter
 
@@ -366,3 +368,46 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
     assert (spool("aBcdEF"), runs) == (["aB", "c", "dEF"], [["a", "B", "c", "d", "E", "F"], ["aB", "dEF"]])
     known[1] = Before("+table")
     assert (spool("aBc"), runs) == (["aB", "c+table"], [["a", "B", "c"], ["aB"], ["c"]])
+
+
+# -- columns of typed rows ---------------------------------------------------------------------------------------------
+
+
+def test_values_that_an_update_does_not_contain_come_from_its_before_image() -> None:
+    absent = pa.array([["after.x"], None, ["before.x"], ["after.x", "before.y"]], pa.list_(pa.string()))
+    update = pa.array([True, True, True, False])
+    images = PartialImages(absent, update)
+    old, new = pa.array([1, 2, 3, 4]), pa.array([None, 20, 30, None], pa.int64())
+    assert images.fill_column("x", old, new).to_pylist() == [1, 20, 30, None]
+    assert images.fill_column("y", old, new).to_pylist() == [None, 20, 30, None]
+    differs = pa.array([True, False, False, True])
+    assert images.find_changed("x", differs).to_pylist() == [False, False, True, True]
+    assert images.find_changed("y", differs).to_pylist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wider"),
+    [
+        ("int", "int", "int"),
+        ("int", "bigint", "bigint"),
+        ("float", "double", "double"),
+        ("double", "float", "double"),
+        ("date", "int", "string"),
+    ],
+)
+def test_a_column_gets_the_type_that_holds_the_values_of_both(first: str, second: str, wider: str) -> None:
+    assert widen_type(first, second) == wider
+
+
+def test_a_number_beyond_64_bits_is_null_with_a_finding() -> None:
+    block = SimpleNamespace(offset=[100, 200, 300], size=[10, 20, 30], record=[7, 8, 9])
+    findings: dict[int, tuple[Any, ...]] = {}
+    numbers = _OversizedNumbers(block, range(3), findings)  # type: ignore[arg-type]
+    largest = (1 << 63) - 1
+    assert numbers.replace_oversized("seq", [largest, None, -(1 << 63)]) == [largest, None, -(1 << 63)]
+    assert findings == {}
+    assert numbers.replace_oversized("seq", [1, largest + 1, None]) == [1, None, None]
+    (finding,) = findings.pop(1)
+    assert findings == {}
+    assert (finding.id, finding.offset, finding.length, finding.record) == ("count-out-of-bounds", 200, 20, 8)
+    assert finding.facts == {"column": "seq", "value": largest + 1}
