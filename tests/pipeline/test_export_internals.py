@@ -22,13 +22,14 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append as append_module
-from binlogtool.export import atomic_output, copy_transactions, incremental, table_files, table_job
+from binlogtool.export import atomic_output, copy_transactions, incremental, record_tables, table_files, table_job
 from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.incremental import CommittedInput
-from binlogtool.export.manifest import ProgressStep, SparkJobStats, TaskFile, pack_tasks
+from binlogtool.export.manifest import FindingTally, ManifestOutput, ProgressStep, SparkJobStats, TaskFile, pack_tasks
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.record_rows import _OversizedNumbers
+from binlogtool.export.record_tables import EventRanges, OutputCounts, RowTotals, WriteResult
 from binlogtool.export.sql_scripts import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
@@ -411,3 +412,44 @@ def test_a_number_beyond_64_bits_is_null_with_a_finding() -> None:
     assert findings == {}
     assert (finding.id, finding.offset, finding.length, finding.record) == ("count-out-of-bounds", 200, 20, 8)
     assert finding.facts == {"column": "seq", "value": largest + 1}
+
+
+# -- tables of records -------------------------------------------------------------------------------------------------
+
+
+def test_events_of_a_group_follow_each_other_from_its_first_byte_on() -> None:
+    names = ("file", "record", *record_tables._EVENT_RANGE_COLUMNS)
+
+    def add(ranges: EventRanges, *rows: tuple[Any, ...]) -> None:
+        ranges.add_rows(pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}))
+
+    whole = EventRanges()
+    add(whole, ("a", 1, 0, 10), ("a", 1, 10, 5), ("a", None, None, None), ("a", 2, 0, 7))
+    add(whole, ("a", 2, 7, 1), ("b", 3, 0, 2))
+    assert (whole.groups, whole.events, whole.broken) == (3, 5, {})
+    gaps = EventRanges()
+    add(gaps, ("a", 1, 0, 10), ("a", 1, 11, 5), ("a", 2, 3, 1), ("b", 4, 0, 1), ("b", 5, 1, 1))
+    assert (gaps.groups, gaps.events, gaps.broken) == (2, 5, {"a": 1, "b": 5})
+    whole.merge(gaps)
+    assert (whole.groups, whole.events, whole.broken) == (5, 10, {"a": 1, "b": 5})
+
+
+def test_counts_of_tasks_are_added_and_the_last_record_of_a_file_is_the_highest() -> None:
+    counts, other = OutputCounts(), OutputCounts()
+    counts.last_records.update({"a": 5, "b": 1})
+    other.last_records.update({"a": 3, "b": 4, "c": 0})
+    counts.records.update({"a": 6})
+    other.records.update({"a": 1, "c": 1})
+    counts.text_bytes, other.text_bytes = 7, 8
+    counts.merge(other)
+    assert (counts.last_records, counts.records) == ({"a": 5, "b": 4, "c": 0}, {"a": 7, "c": 1})
+    assert counts.text_bytes == 15
+
+
+def test_a_file_that_a_task_wrote_and_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    counts = OutputCounts(outputs=[ManifestOutput("part-00000.parquet", 1, 100)])
+    result = WriteResult(str(tmp_path / "task"), RowTotals(), counts, FindingTally())
+    with pytest.raises(InputOutputError) as raised:
+        record_tables._publish_files([result], tmp_path / "out")
+    text = "a task wrote this file, but it is not there; the output is not usable"
+    assert str(raised.value) == f"{tmp_path}/task/part-00000.parquet: {text}"
