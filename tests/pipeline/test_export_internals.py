@@ -25,6 +25,7 @@ from binlogtool.export import append as append_module
 from binlogtool.export import atomic_output, copy_transactions, incremental, record_tables, table_files, table_job
 from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
+from binlogtool.export.envelopes import debezium, maxwell
 from binlogtool.export.incremental import CommittedInput
 from binlogtool.export.manifest import FindingTally, ManifestOutput, ProgressStep, SparkJobStats, TaskFile, pack_tasks
 from binlogtool.export.output_options import TableFileOptions
@@ -453,3 +454,53 @@ def test_a_file_that_a_task_wrote_and_that_is_not_there_is_an_error(tmp_path: Pa
         record_tables._publish_files([result], tmp_path / "out")
     text = "a task wrote this file, but it is not there; the output is not usable"
     assert str(raised.value) == f"{tmp_path}/task/part-00000.parquet: {text}"
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_collections_of_geometries_are_read_to_a_depth_of_32() -> None:
+    point = b"\1" + struct.pack("<I2d", 1, 1.5, -2)
+    collection = b"\1" + struct.pack("<II", 7, 1)
+    assert maxwell.wkb_to_wkt(point) == "POINT (1.5 -2)"
+    assert maxwell.wkb_to_wkt(collection + point) == "GEOMETRYCOLLECTION (POINT (1.5 -2))"
+    deepest = maxwell.wkb_to_wkt(collection * 31 + point)
+    assert deepest == "GEOMETRYCOLLECTION (" * 31 + "POINT (1.5 -2)" + ")" * 31
+    assert maxwell.wkb_to_wkt(collection * 32 + point) is None
+    assert maxwell.wkb_to_wkt(point + b"\0") is None
+    long, tiny = 0.12345678901234568, 1e-17
+    text = maxwell.wkb_to_wkt(b"\1" + struct.pack("<I2d", 1, long, tiny))
+    assert text == "POINT (0.1234567890123457 0)"
+
+
+def test_messages_of_a_long_transaction_are_written_before_its_end_with_their_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message has 13 bytes without its number; 30 bytes may wait."""
+    monkeypatch.setattr(maxwell, "MAX_HELD_BYTES", 30)
+    monkeypatch.setattr(maxwell, "_message_tail", lambda change, table: {"t": 1})
+    monkeypatch.setattr(maxwell.MaxwellEncoder, "_message_head", lambda self, change, table: {"n": change})
+    encoder = maxwell.MaxwellEncoder(False)
+    written = [[line for line, _ in encoder._hold_row(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
+
+    def message(n: int) -> bytes:
+        return b'{"n":%d,"xoffset":%d,"t":1}' % (n, n - 1)
+
+    assert written == [[], [], [message(1), message(2)], [], [], [message(3), message(4), message(5)]]
+    assert [line for line, _ in encoder.flush()] == [message(6)]
+    assert (encoder.held_messages, encoder.held_bytes, encoder.written_rows) == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "statement", "text"),
+    [
+        ("drop", "DROP TABLE a, b", "DROP TABLE `shop`.`a`"),
+        ("rename", "RENAME TABLE a TO b, c TO d", "RENAME TABLE a TO b"),
+        ("create", "CREATE TABLE a (n INT) START TRANSACTION", "CREATE TABLE a (n INT)"),
+        ("alter", "ALTER TABLE a ADD m INT", "ALTER TABLE a ADD m INT"),
+    ],
+)
+def test_the_ddl_of_a_message_is_the_part_about_its_table(action: str, statement: str, text: str) -> None:
+    table, new = (SimpleNamespace(database="shop", name=name) for name in "ab")
+    change = SimpleNamespace(table=table, becomes=new, action=action, statement=statement)
+    assert debezium._ddl_text(change) == text  # type: ignore[arg-type]
