@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,7 +23,15 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append as append_module
-from binlogtool.export import atomic_output, copy_transactions, incremental, record_tables, table_files, table_job
+from binlogtool.export import (
+    atomic_output,
+    copy_transactions,
+    incremental,
+    record_tables,
+    table_files,
+    table_job,
+    table_router,
+)
 from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.envelopes import debezium, maxwell
@@ -504,3 +513,94 @@ def test_the_ddl_of_a_message_is_the_part_about_its_table(action: str, statement
     table, new = (SimpleNamespace(database="shop", name=name) for name in "ab")
     change = SimpleNamespace(table=table, becomes=new, action=action, statement=statement)
     assert debezium._ddl_text(change) == text  # type: ignore[arg-type]
+
+
+# -- rows of many tables -----------------------------------------------------------------------------------------------
+
+
+def test_the_transaction_of_a_row_is_the_text_of_its_source_and_its_serial_number() -> None:
+    """A source is the text before the number, and the sequence number if there is no serial number (-1)."""
+    columns = table_router._transaction_columns
+    sources = [("0-1-", None), ("xid ", 7)]
+    seqs, texts = columns(sources, np.array([0, 0, 1]), np.array([0, 5, 6]))
+    assert (seqs.to_pylist(), texts.to_pylist()) == ([0, 5, 6], ["0-1-0", "0-1-5", "xid 6"])
+    seqs, texts = columns(sources, np.array([0, 1, 1, -1]), np.array([0, -1, 9, -1]))
+    assert (seqs.to_pylist(), texts.to_pylist()) == ([0, 7, 9, None], ["0-1-0", "xid ", "xid 9", None])
+
+
+@pytest.mark.parametrize(("ends", "rows", "earlier"), [(True, 0, True), (True, 1, False), (False, 0, False)])
+def test_an_end_before_any_row_belongs_to_an_earlier_row(ends: bool, rows: int, earlier: bool) -> None:
+    summary = table_router.RouterSummary()
+    if rows:
+        summary.rows_by_file["a"] += rows
+    summary.note_transaction(ends=ends)
+    assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
+    summary.note_transaction(ends=not ends)
+    assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
+
+
+@pytest.mark.parametrize(("pending", "too_many", "flushed"), [(50, False, False), (51, False, True), (0, True, True)])
+def test_pending_rows_are_flushed_beyond_the_limit_of_bytes_or_names(
+    pending: int, too_many: bool, flushed: bool
+) -> None:
+    calls: list[str] = []
+    router = SimpleNamespace(
+        _note_tables=lambda tables: None,
+        _pending_memory=SimpleNamespace(bytes=pending),
+        _event_bytes=50,
+        _max_total_bytes=100,
+        _names=SimpleNamespace(has_too_many=too_many),
+        _flush_all=lambda: calls.append("flushed"),
+    )
+    events = SimpleNamespace(described=(), closes=False, begins=False, runs=())
+    table_router.TableRouter._add_row_batch(router, SimpleNamespace(rows=events))  # type: ignore[arg-type]
+    assert bool(calls) is flushed
+
+
+class Pending:
+    """Pending rows of a table."""
+
+    def __init__(self, filled: object = None) -> None:
+        self.filled, self.flushes, self.names = filled, 0, None
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def set_names(self, names: object) -> None:
+        self.names = names  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("filled", [None, "cells"])
+def test_the_table_of_the_last_row_is_not_flushed_with_the_others(filled: str | None) -> None:
+    tables = {"a": Pending(), "b": Pending(filled), "c": Pending()}
+    router = SimpleNamespace(_last=SimpleNamespace(pending=tables["b"]), _tables=tables, _event_bytes=5, _names="old")
+    table_router.TableRouter._flush_all(router)  # type: ignore[arg-type]
+    assert [one.flushes for one in tables.values()] == [1, 0, 1] and router._event_bytes == 0
+    renewed = [one.names is router._names for one in tables.values()]
+    assert renewed == [filled is None] * 3 and (router._names == "old") is (filled is not None)
+    router._last = None
+    table_router.TableRouter._flush_all(router)  # type: ignore[arg-type]
+    assert [one.flushes for one in tables.values()] == [2, 1, 2] and router._names != "old"
+
+
+def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> None:
+    """Group 0 continues the open transaction; an event is the last of its group."""
+
+    def note(found: list[tuple[int, int | None]], has_begun: bool = True, is_full: bool = False) -> list[str]:
+        texts: list[str] = []
+        summary = SimpleNamespace(
+            has_begun=has_begun, add_unfinished=texts.append, note_transaction=lambda ends: texts.append(f"ends {ends}")
+        )
+        router = SimpleNamespace(summary=summary, is_full=is_full, _describe_open=lambda: "open")
+        columns = SimpleNamespace(
+            find_unfinished=lambda commits, is_open: found, offsets=[100, 2000], groups=[0],
+            find_transaction=lambda event: f"0-1-{event}",
+        )  # fmt: skip
+        batch = SimpleNamespace(rows=SimpleNamespace(commits=(), open=True), file="log")
+        table_router.TableRouter._note_unfinished(router, batch, columns)  # type: ignore[arg-type]
+        return texts
+
+    assert note([(0, None), (1, None)]) == ["open"]
+    assert note([(0, 0), (1, 1)]) == ["log at 100: transaction 0-1-0", "log at 2,000: transaction 0-1-1"]
+    assert note([(0, 0), (1, 1)], has_begun=False) == ["log at 2,000: transaction 0-1-1"]
+    assert note([(0, 0), (1, 1)], is_full=True) == []
