@@ -38,6 +38,7 @@ SUITES = (
             *("recovery/test_unfinished.py", "recovery/test_limits_are_no_verdicts.py", "recovery/test_agreement.py"),
             *("recovery/test_data_directories.py", "recovery/test_steady.py", "recovery/test_ordinary_cuts.py"),
             *("recovery/test_lost_records.py", "cli/test_verify.py", "cli/test_replay.py", "cli/test_state_file.py"),
+            *("recovery/test_missing_recorded_files.py", "recovery/test_replay_state_rules.py"),
         ),
     ),
     Suite(
@@ -59,6 +60,7 @@ SUITES = (
             *("pipeline/test_typed_statements.py", "pipeline/test_typed_tables.py", "pipeline/test_undo_conflicts.py"),
             *("pipeline/test_to_mysql_binlog.py", "pipeline/test_where_scripts.py", "pipeline/test_wide_numbers.py"),
             *("cli/test_flashback_beside_damage.py", "cli/test_hexdump_and_convert.py"),
+            *("pipeline/test_export_internals.py", "pipeline/test_upload.py"),
         ),
     ),
 )
