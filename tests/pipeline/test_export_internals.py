@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import struct
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ import fastavro
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_selection import Selection, SqlFragment
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append as append_module
 from binlogtool.export import (
@@ -36,7 +38,16 @@ from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.envelopes import debezium, maxwell
 from binlogtool.export.incremental import CommittedInput
-from binlogtool.export.manifest import FindingTally, ManifestOutput, ProgressStep, SparkJobStats, TaskFile, pack_tasks
+from binlogtool.export.manifest import (
+    FindingTally,
+    ManifestInput,
+    ManifestOutput,
+    ProgressStep,
+    SparkJobStats,
+    TaskFile,
+    pack_tasks,
+)
+from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.record_rows import _OversizedNumbers
 from binlogtool.export.record_tables import EventRanges, OutputCounts, RowTotals, WriteResult
@@ -44,6 +55,7 @@ from binlogtool.export.sql_scripts import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
 from binlogtool.findings import Severity, make_finding
+from tests.cli.samples import damaged_log
 from tests.pipeline.ibb_writer import IbbWriter
 
 # -- locks and stages --------------------------------------------------------------------------------------------------
@@ -604,3 +616,38 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
     assert note([(0, 0), (1, 1)]) == ["log at 100: transaction 0-1-0", "log at 2,000: transaction 0-1-1"]
     assert note([(0, 0), (1, 1)], has_begun=False) == ["log at 2,000: transaction 0-1-1"]
     assert note([(0, 0), (1, 1)], is_full=True) == []
+
+
+# -- progress, findings, empty tables ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_progress_of_messages_counts_the_bytes_of_earlier_files(is_script: bool) -> None:
+    """The job of a script reports its progress where it writes the statements."""
+    steps: list[tuple[int, int | None, int]] = []
+    job = SimpleNamespace(
+        _is_script=is_script,
+        on_step=lambda step: steps.append((step.done, step.total, step.records)),
+        records_by_file=Counter(),
+        script_ends=[],
+    )
+    inputs = [ManifestInput("a", "drizzle", 1000, "", 0), ManifestInput("b", "drizzle", 500, "", 0)]
+    parts = [SqlFragment("a", [1, 2], (400,), b""), SqlFragment("b", [1], (30,), b"")]
+    assert list(StreamJob.account_parts(job, parts, inputs)) == parts  # type: ignore[arg-type]
+    assert job.records_by_file == {"a": 2, "b": 1}
+    assert steps == ([] if is_script else [(400, 1500, 2), (1030, 1500, 3)])
+
+
+def test_a_run_of_append_counts_the_findings_in_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "transaction.log").write_bytes(damaged_log(5))
+    options = {"append": True, "final": True, "selection": Selection(on_damage="skip")}
+    done = binlogtool.convert([tmp_path / "transaction.log"], "parquet", tmp_path / "out", **options)
+    assert done.finding_counts == {"checksum-mismatch": 1, "damaged-range": 1}
+
+
+def test_a_table_without_rows_has_a_file_with_its_columns(log: Path, tmp_path: Path) -> None:
+    selection = Selection(on_damage="stop", types=("ROTATE",))
+    done = binlogtool.convert([log], "parquet", tmp_path / "out", selection=selection)
+    (part,) = (tmp_path / "out").glob("part-*")
+    assert (done.rows, parquet.read_table(part).num_rows) == (0, 0)
+    assert parquet.read_schema(part).names[:3] == ["file", "format", "record"]
