@@ -1,4 +1,4 @@
-"""`dump -F` as a program: what ends it, with which status, and what a directory does meanwhile."""
+"""Test `dump -F` as a program: what ends it, with which status, and changes of the directory meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cli.samples import insert
 
 @contextmanager
 def following(*words: str | Path, poll: str = "20ms") -> Iterator[subprocess.Popen[bytes]]:
-    """A follower that prints lines of JSON; it is killed in the end."""
+    """Start a follower that prints lines of JSON; kill it at the end of the block."""
     command = [sys.executable, "-m", "binlogtool", "dump", "-F", "--poll", poll, "-O", "jsonl", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
@@ -87,7 +87,7 @@ def test_the_time_ends_it(plain: Path, damaged: Path) -> None:
     assert invoke("dump", "-F", "--timeout", "2s", "--poll", "100ms", str(damaged)).code == 1
 
 
-def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
+def test_a_file_that_becomes_unreadable_is_reported_once_and_the_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2, 3):
