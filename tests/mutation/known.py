@@ -8,7 +8,10 @@ _RESYNC = {
     "Resynchronizer._grow_window: need >= 0 -> need > 0": "a frame never needs 0 bytes",
     "Resynchronizer._grow_window: 0 -> 1": "the same: never 0",
     "Resynchronizer._grow_window: 2 -> 3": "how much is read ahead where the need is not known: the frame is the same",
-    "Resynchronizer._is_proven_frame: 0 -> -1": "the first row of a table of one row is also its last",
+    **dict.fromkeys(
+        (f"Resynchronizer._is_proven_frame: 0 -> -1{number}" for number in ("", " (2)", " (3)")),
+        "the first row of a table of one row is also its last",
+    ),
     "Resynchronizer._is_final_end_mark: 1 -> 2": "one byte more shows that the file goes on, two show it as well",
     "Resynchronizer.find: 1 -> 2": "the default means that no end is known: any number up to the damage does",
     "Resynchronizer.find: 1 -> 0": "the same: no damage is before 0",
@@ -24,13 +27,17 @@ _RESYNC = {
 
 _SAME_LENGTH = "each list is built from the other: their lengths are equal"
 _TARGETS = {
-    "RepairTarget.is_cut: 0 -> -1": "the first of one piece is also the last",
+    **dict.fromkeys(
+        (f"RepairTarget.is_cut: 0 -> -1{number}" for number in ("", " (2)", " (3)")),
+        "the first of one piece is also the last",
+    ),
 }
 _TRANSACTION = {
     "_execute: True -> False": _SAME_LENGTH,
     "_list_lost_attributes: True -> False": _SAME_LENGTH,
     "_make_undo_entries: True -> False": _SAME_LENGTH,
     "_change_files: True -> False": _SAME_LENGTH,
+    "_change_files: True -> False (2)": _SAME_LENGTH,
     "_ReplacementFile.__enter__: system.fsync(self._file.fd) -> pass": "synced again before it gets its name; "
     "this call only finds a failing disk before the undo file is written",
     "_write_result: 1 -> 2": "a descriptor that is never read: a new file keeps no original bytes",
@@ -38,10 +45,14 @@ _TRANSACTION = {
 }
 _DURABLE = {
     "draft_plan: 0 -> -1": "a file that is named alone is the only one of its log; its format is that of the plan",
+    "draft_plan: 0 -> -1 (2)": "all files of a plan have one format",
     "_needs_joint_repair: return False -> return None": "the result is only used as a condition",
     "_plan_joint_repair: 0 -> -1": "files that are repaired together have one format",
+    "_plan_joint_repair: 0 -> -1 (2)": "the same",
+    "_plan_joint_repair: 0 -> -1 (3)": "the same",
     "_find_owning_log: 0 -> -1": "the report of a single file has one file",
     "_find_owning_log: return [] -> return None": "callers treat both as empty",
+    "_find_owning_log: return [] -> return None (2)": "the same",
 }
 
 _CONTENT = {
@@ -49,12 +60,13 @@ _CONTENT = {
 }
 _UNDO = {
     "choose_undo_file: 0 -> -1": "used only if there is one path: it is the first and the last",
+    "choose_undo_file: 0 -> -1 (2)": "the same",
 }
 _CONVERT = {
     "_add_broken_links: 2 -> 1": "a single file has no neighbour that it could fail to follow: nothing is found",
 }
 _INCREMENTAL = {
-    "IncrementalInput._find_last_written: 0 -> -1": "used in `number < last` only: no file has a number below 0 or -1",
+    "IncrementalInput._find_last_written: 0 -> -1 (2)": "used in `number < last` only: no number is below 0 or -1",
 }
 _ROUTER = {
     "TableRouter._add_row_batch: 1 -> 0": "the event number if there is no last row: it is only used if there is one",
@@ -67,10 +79,16 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "core.resync": _RESYNC,
     "export.convert": _CONVERT,
     "export.incremental": _INCREMENTAL,
-    "export.record_rows": {"_OversizedNumbers.replace_oversized: True -> False": _SAME_LENGTH},
+    "export.record_rows": {
+        "_OversizedNumbers.replace_oversized: True -> False": _SAME_LENGTH,
+        "_OversizedNumbers.replace_oversized: True -> False (2)": _SAME_LENGTH,
+    },
     "export.table_job": _JOB,
     "export.table_router": _ROUTER,
-    "export.typed_columns": {"TableLayout._build_change_columns: True -> False": _SAME_LENGTH},
+    "export.typed_columns": {
+        "TableLayout._build_change_columns: True -> False": _SAME_LENGTH,
+        "TableLayout._build_change_columns: True -> False (2)": _SAME_LENGTH,
+    },
     "repair.atomic_file_changes": _TARGETS | _TRANSACTION,
     "repair.plan_truncate": _DURABLE,
     "repair.repaired_content": _CONTENT,

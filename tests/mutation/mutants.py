@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -57,17 +58,21 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The function and the change: it stays the same if lines move."""
+        """The function and the change, with a number if the same change can be made again: lines may move."""
         return f"{self.function}: {self.text}"
 
 
 def iter_mutants(source: str) -> Iterator[Mutant]:
     """Make all mutants in the bodies and defaults of functions. Texts of messages and annotations stay."""
     tree = ast.parse(source)
+    counts: Counter[tuple[str, str]] = Counter()
     for path, function, lines in list(_iter_nodes(tree, (), ())):
         node = _get_node(tree, path)
         for new in _make_changes(node):
-            yield Mutant(function, lines, f"{_to_source(node)} -> {_to_source(new)}", path, new)
+            text = f"{_to_source(node)} -> {_to_source(new)}"
+            counts[function, text] += 1
+            number = counts[function, text]
+            yield Mutant(function, lines, text if number == 1 else f"{text} ({number})", path, new)
 
 
 def _iter_nodes(

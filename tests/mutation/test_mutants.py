@@ -35,6 +35,10 @@ class Sum:
     @property
     def total(self) -> int:
         return 2 + 1
+
+    @staticmethod
+    def pair(value: int) -> tuple[int, int]:
+        return value + 5, value + 5
 '''
 EXPECTED = {
     "small: 3 -> 4",
@@ -56,6 +60,13 @@ EXPECTED = {
     "Sum.total: 2 -> 1",
     "Sum.total: 1 -> 2",
     "Sum.total: 1 -> 0",
+    "Sum.pair: return (value + 5, value + 5) -> return None",
+    "Sum.pair: value + 5 -> value - 5",
+    "Sum.pair: value + 5 -> value - 5 (2)",
+    "Sum.pair: 5 -> 6",
+    "Sum.pair: 5 -> 4",
+    "Sum.pair: 5 -> 6 (2)",
+    "Sum.pair: 5 -> 4 (2)",
 }
 
 
@@ -84,7 +95,7 @@ def test_each_mutant_compiles_and_differs() -> None:
 def test_a_mutant_is_planted_in_functions_methods_and_defaults(module: ModuleType) -> None:
     small, total = module.small, module.Sum()
     trees = {mutant.name: mutant.build_tree(SOURCE) for mutant in iter_mutants(SOURCE)}
-    assert {function.__qualname__ for function in iter_functions(module)} == {"small", "Sum.total"}
+    assert {function.__qualname__ for function in iter_functions(module)} == {"small", "Sum.total", "Sum.pair"}
     assert (small(0), small(3), total.total) == (True, False, 3)
     plant_tree(module, trees["small: return not value -> return None"])
     assert small(0) is None
@@ -92,6 +103,8 @@ def test_a_mutant_is_planted_in_functions_methods_and_defaults(module: ModuleTyp
     assert small(4) is False
     plant_tree(module, trees["Sum.total: 2 + 1 -> 2 - 1"])
     assert total.total == 1 and small(0) is True
+    plant_tree(module, trees["Sum.pair: 5 -> 6 (2)"])
+    assert total.pair(1) == (6, 7)
 
 
 def test_the_lines_of_a_mutant_are_those_of_its_statement_without_inner_statements() -> None:

@@ -229,6 +229,7 @@ def test_empty_files_are_one_task_and_the_rest_is_shared_by_bytes() -> None:
     assert pack([10, 10, 10, 10], 2) == [[10, 10], [10, 10]]
     assert pack([30, 5, 5], 2) == [[30], [5, 5]]
     assert pack([1], 0) == [[1]]
+    assert pack([10, 0], 2) == [[10, 0]]  # the middle of the empty file is the end of the last task
 
 
 def test_an_executor_is_lost_if_it_was_removed_since_the_start_for_no_normal_reason() -> None:
