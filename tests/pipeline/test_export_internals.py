@@ -300,6 +300,23 @@ def test_a_temporary_file_of_a_server_is_left_out_unless_it_was_named(
     assert incremental._is_temporary(name, path, format) is temporary
 
 
+def test_the_last_file_that_was_written_to_is_found_from_the_end() -> None:
+    calls: list[tuple[str, str, Any]] = []
+
+    def find(written: str) -> int:
+        def is_written(name: str, format: str, reached: Any) -> bool:
+            calls.append((name, format, reached))
+            return name == written
+
+        calls.clear()
+        return incremental.IncrementalInput._find_last_written(SimpleNamespace(_is_written=is_written), log, positions)  # type: ignore[arg-type]
+
+    log, positions = [("a", "f"), ("b", "f"), ("c", "f")], {"b": "position of b"}
+    assert (find("b"), calls) == (1, [("c", "f", None), ("b", "f", "position of b")])
+    assert (find("c"), calls) == (2, [("c", "f", None)])
+    assert (find("a"), len(calls)) == (0, 2)
+
+
 def test_an_append_of_urls_is_refused(log: Path, tmp_path: Path) -> None:
     for paths, output in (([log], "s3://bucket/out"), (["s3://bucket/log"], tmp_path / "out")):
         with pytest.raises(UsageError, match="--append works with local files only, not with URLs"):
@@ -613,7 +630,7 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
         table_router.TableRouter._note_unfinished(router, batch, columns)  # type: ignore[arg-type]
         return texts
 
-    assert note([(0, None), (1, None)]) == ["open"]
+    assert (note([(0, None)]), note([(1, None)])) == (["open"], [])
     assert note([(0, 0), (1, 1)]) == ["log at 100: transaction 0-1-0", "log at 2,000: transaction 0-1-1"]
     assert note([(0, 0), (1, 1)], has_begun=False) == ["log at 2,000: transaction 0-1-1"]
     assert note([(0, 0), (1, 1)], is_full=True) == []

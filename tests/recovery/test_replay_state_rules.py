@@ -37,6 +37,15 @@ def write_entries(*entries: tuple[str, bytes, bytes]) -> io.BytesIO:
     return file
 
 
+def test_entries_that_are_written_to_files_leave_the_memory() -> None:
+    files = [io.BytesIO() for _ in range(replayed_rows._BUCKETS)]
+    entries = {("t", b"key"): (0, 0, b"row", ()), ("t", b"yek"): (1, 2, b"", (b"operation",))}
+    state = SimpleNamespace(_spill_files=files, _row_store=None, _entries=dict(entries), _entry_bytes=99, spilled=3)
+    replayed_rows.ReplayState._spill(state)  # type: ignore[arg-type]
+    assert (state._entries, state._entry_bytes, state.spilled) == ({}, 0, 5)
+    assert dict(entry for file in files for entry in replayed_rows._read_entries(file)) == entries
+
+
 def test_keys_that_just_fit_into_memory_are_merged_and_one_byte_less_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
