@@ -22,6 +22,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool.core.open_log import FilePart, ResumePoint
 from binlogtool.core.record_selection import Selection, SqlFragment
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append as append_module
@@ -45,12 +46,13 @@ from binlogtool.export.manifest import (
     ProgressStep,
     SparkJobStats,
     TaskFile,
+    TaskPiece,
     pack_tasks,
 )
 from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.record_rows import _OversizedNumbers
-from binlogtool.export.record_tables import EventRanges, OutputCounts, RowTotals, WriteResult
+from binlogtool.export.record_tables import EventRanges, OutputCounts, RecordWriter, RowTotals, WriteResult
 from binlogtool.export.sql_scripts import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
@@ -669,3 +671,28 @@ def test_a_table_without_rows_has_a_file_with_its_columns(log: Path, tmp_path: P
     (part,) = (tmp_path / "out").glob("part-*")
     assert (done.rows, parquet.read_table(part).num_rows) == (0, 0)
     assert parquet.read_schema(part).names[:3] == ["file", "format", "record"]
+
+
+def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first piece has 1,000 bytes; of the second file the part from byte 100 on is read."""
+
+    def batch(*offsets: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(offsets, pa.int64())], names=["offset"])
+
+    batches = {"a": [batch(10, 500, 900), batch()], "b": [batch(100, 350)]}
+    monkeypatch.setattr(record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name]))
+    calls: list[tuple[int, int]] = []
+    writer = SimpleNamespace(
+        request=SimpleNamespace(members=()),
+        hints=None,
+        limits=SimpleNamespace(check=lambda size, rows: calls.append((size, rows))),
+    )
+    pieces = (
+        TaskPiece(TaskFile("/a", "a", "drizzle", 1000)),
+        TaskPiece(TaskFile("/b", "b", "drizzle", 600), FilePart(ResumePoint(100, 2, 0), 600)),
+    )
+    task = SimpleNamespace(pieces=pieces)
+    assert len(list(RecordWriter._read_batches(writer, task, FindingTally()))) == 3  # type: ignore[arg-type]
+    assert calls == [(900, 3), (0, 3), (1250, 5)]
