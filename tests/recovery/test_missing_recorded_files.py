@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from binlogtool.findings import Severity
 from binlogtool.formats import load_format
 from binlogtool.prediction.replay_options import ReplayOptions, build_situation, get_replay_rules
 from binlogtool.verification.verify_report import Report, SetReport, add_missing_files
+from tests.pipeline.ibb_writer import IbbWriter
 
 
 def recorded(folder: Path, *numbers: int) -> list[str]:
@@ -100,3 +102,19 @@ def test_files_between_the_named_ones_are_counted(samples: Path, named: tuple[in
     report = binlogtool.verify([samples / f"mysql_binlog/sets/mariadb/rot-bin.{number:06d}" for number in named])
     notes = [finding.message for one in report.sets for finding in one.findings if finding.id == "member-not-named"]
     assert notes == ([] if text is None else [f"{text}; name all files of the log, or its directory"])
+
+
+def test_the_first_and_last_sequence_number_of_a_log_are_those_of_its_gtids(tmp_path: Path) -> None:
+    """The validators of both formats report them: of pages, and of the events that are copied from them."""
+    writer = IbbWriter(tmp_path / "pages")
+    for number in (4, 5, 6):
+        gtid = struct.pack("<QIB6x", number, 0, 12)
+        statement = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0insert into t values (1)"
+        events = [(162, gtid), (2, statement), (16, bytes(8))]
+        bare = [struct.pack("<IBIIIH", 1_700_000_000, code, 1, 19 + len(body), 0, 0) + body for code, body in events]
+        writer.group((0, 1, number), bare)
+    writer.close()
+    binlogtool.convert([tmp_path / "pages"], "mysql-binlog", f"{tmp_path}/events/")
+    for folder in ("pages", "events"):
+        files = [file for file in binlogtool.verify([tmp_path / folder]).files if file.records]
+        assert [(file.first_seq, file.last_seq) for file in files] == [(4, 6)], folder
