@@ -72,8 +72,11 @@ def test_a_corrected_bit_is_not_counted_as_cut(samples: Path, tmp_path: Path) ->
     path = tmp_path / source.name
     path.write_bytes(data)
     policy = RepairPolicy(salvage=True, copy=True)
-    (file,) = binlogtool.plan_truncate(path, policy=policy, format="tarantool").files
+    plan = binlogtool.plan_truncate(path, policy=policy, format="tarantool")
+    (file,) = plan.files
     assert (file.action, file.cut_bytes, file.cut_valid_records) == ("rewrite", 0, 0)
+    binlogtool.write_repaired_copy(plan, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
     path.write_bytes(data + b"torn")
     (file,) = binlogtool.plan_truncate(path, policy=policy, format="tarantool").files
     assert (file.action, file.cut_bytes, file.cut_valid_records) == ("rewrite", 4, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from binlogtool.core.open_file import find_format, open_file, open_source
 from binlogtool.format_api.format import ByteEdit, Hints, ResultPiece
 from binlogtool.limits import Limits
 from binlogtool.repair import diagnosis
-from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, zero_chunks
+from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, remove_file, zero_chunks
 from binlogtool.repair.repaired_content import PiecesSource, apply_edits, build_salvaged_content, is_same_path
 from tests.cli.samples import damaged_log, plain_log
 
@@ -121,3 +122,26 @@ def test_a_hole_of_salvaged_content_is_damage_with_frames_after_it(tmp_path: Pat
     finally:
         opened.source.close()
     assert (content.holes, len(content.left_out)) == (holes, int(data != plain_log()))
+
+
+def test_a_removed_file_is_gone_durably_and_one_that_stays_is_reported() -> None:
+    class Recorded(SystemCalls):
+        def __init__(self, error: OSError | None) -> None:
+            self.error, self.calls = error, list[str]()
+
+        def unlink(self, path: str) -> None:
+            self.calls.append(f"unlink {path}")
+            if self.error is not None:
+                raise self.error
+
+        def fsync_directory(self, path: str) -> None:
+            self.calls.append(f"fsync {path}")
+
+    removed, missing, denied = Recorded(None), Recorded(FileNotFoundError()), Recorded(PermissionError())
+    assert [remove_file(system, "/a/b") for system in (removed, missing, denied)] == [True, True, False]
+    assert removed.calls == ["unlink /a/b", "fsync /a"]
+
+
+def test_records_that_servers_reject_are_added_up() -> None:
+    replays = tuple(SimpleNamespace(decisions={"rejected": count}) for count in (2, 0, 3))
+    assert diagnosis.Diagnosis.rejected_records.fget(SimpleNamespace(replays=replays)) == 5  # type: ignore[attr-defined]

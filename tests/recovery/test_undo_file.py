@@ -22,6 +22,7 @@ from binlogtool.repair.undo_file import (
     UNDONE,
     UndoEntry,
     read_undo_file,
+    refuse_without_space,
     write_state,
 )
 from binlogtool.repair.undo_repair import (
@@ -216,3 +217,11 @@ def test_an_interrupted_repair_is_explained_with_its_files(tmp_path: Path, monke
     intent.write_text("{}")
     (message,) = explain_unfinished(str(log))
     assert message.startswith(f"{text}, and cannot be finished: {intent}: is damaged")
+
+
+def test_an_undo_needs_a_mebibyte_more_than_it_writes() -> None:
+    disk = deepcopy(Case("cut").disk)
+    disk.free_bytes = 100 + (1 << 20)
+    refuse_without_space(disk, {"/disk": 100})  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match=r"^/disk: 1,048,677 bytes are needed, 1,048,676 are free; "):
+        refuse_without_space(disk, {"/disk": 101})  # type: ignore[arg-type]
