@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -131,12 +132,15 @@ def _run_in_fork(session: pytest.Session, work: Callable[[], Any], seconds: floa
     child = os.fork()
     if child == 0:
         try:
+            os.setsid()
             _isolate(session, folder, seconds)
             result_file.write_bytes(pickle.dumps(work()))
         except BaseException:
             os._exit(3)
         os._exit(0)
     _, status = os.waitpid(child, 0)
+    with suppress(ProcessLookupError):  # servers of fixtures that were not torn down
+        os.killpg(child, signal.SIGKILL)
     result = pickle.loads(result_file.read_bytes()) if result_file.exists() and status == 0 else None
     shutil.rmtree(folder, ignore_errors=True)
     return ForkOutcome(status, result)
