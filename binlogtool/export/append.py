@@ -507,7 +507,8 @@ class AppendJob(msgspec.Struct, frozen=True):
                 input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
-        self._check_arguments(paths, output := Path(output))
+        self._check_arguments(paths, os.fspath(output))
+        output = Path(output)
         source = IncrementalInput([os.path.abspath(path) for path in paths], format, self.build_request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
         _check_has_records(paths, source)
@@ -519,16 +520,16 @@ class AppendJob(msgspec.Struct, frozen=True):
         details = {**manifest.details, **({"leftovers": leftovers} if leftovers else {})}
         return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
-    def _check_arguments(self, paths: list[str], output: Path) -> None:
+    def _check_arguments(self, paths: list[str], output: str) -> None:
         selection = self.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
         if not can_split(selection):
             raise UsageError("--append cannot be combined with --skip, --limit or a GTID filter")
-        if is_url(str(output)) or any(map(is_url, paths)):
+        if is_url(output) or any(map(is_url, paths)):
             raise UsageError("--append works with local files only, not with URLs")
-        if not output.parent.is_dir():
-            raise InputOutputError(f"{output.parent}: no such directory")
+        if not Path(output).parent.is_dir():
+            raise InputOutputError(f"{Path(output).parent}: no such directory")
         if "-" in paths:
             raise UsageError("--append needs regular files: standard input cannot be read again in the next run")
         for path in paths:

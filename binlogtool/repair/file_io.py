@@ -294,10 +294,9 @@ class DeferredSignals:
         self._old_handlers: dict[int, Any] = {}
         self._received: list[int] = []
 
-    def __enter__(self) -> DeferredSignals:
+    def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self._old_handlers = {number: signal.signal(number, self._record_signal) for number in _DEFERRED_SIGNALS}
-        return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old_handlers.items():

@@ -385,12 +385,8 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
         rewritten = correct_flipped_bits(file_report, name, log.read(file_report.path))
         if rewritten is None:
             continue
-        examination = _verify_result(log, {file_report.path: rewritten.pieces}, examiner)
-        after = (
-            []
-            if examination is None
-            else [file.report for file in examination.files if file.report.path == file_report.path]
-        )
+        examination = verify_planned_log(log.group, {file_report.path: rewritten.pieces}, examiner.verify_options)
+        after = [file.report for file in examination.files if file.report.path == file_report.path]
         if not any(list_unclean_findings(report, allow_open_end=True) for report in after):
             bits = " and ".join(map(describe_flipped_bit, select_flipped_bits(file_report)))
             notes.append(f"{file_report.path}: a flipped bit explains the damage: {bits}; {FLIPPED_BIT_ADVICE}")
