@@ -243,7 +243,7 @@ def _describe_rows_between(before: TarantoolMember, after: TarantoolMember) -> s
     return f": LSN {', '.join(ranges)} lost" if ranges else ""
 
 
-def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file", **facts: bool) -> SetFinding:
+def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file", **facts: Any) -> SetFinding:
     return SetFinding(name, make_finding("missing-member", None, 0, text, diagnosis=diagnosis, **facts))
 
 
