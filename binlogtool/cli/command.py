@@ -73,6 +73,8 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: {error}") from None
     except RecursionError:
         raise UsageError(f"{name}: is nested too deeply") from None
+    if _has_zero_byte(values):
+        raise UsageError(f"{name}: a value contains a zero byte, which no option takes")
     table = _to_option_names({key: value for key, value in values.items() if not isinstance(value, dict)})
     commands = {
         key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
@@ -81,6 +83,13 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         for key in [key for key in options if key in COMMAND_LINE_ONLY]:
             raise UsageError(f"{name}: --{key.replace('_', '-')} can only be given on the command line")
     return {**table, **commands}
+
+
+def _has_zero_byte(value: Any) -> bool:
+    """Return True if a text of the value has a zero byte, which arguments of a command line cannot have."""
+    if isinstance(value, dict):
+        return any(map(_has_zero_byte, value.values()))
+    return any(map(_has_zero_byte, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _to_option_names(table: Mapping[str, Any]) -> dict[str, Any]:

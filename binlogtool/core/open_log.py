@@ -777,7 +777,8 @@ class LogReader(LogFiles):
 
     def _make_link_checker(self) -> SetLinkChecker | None:
         def reopen_file(file: LogFile) -> LogFile:
-            return open_file(file.path, file.name, file.format, self._limits, hints=replace(self._hints, earlier=None))
+            hints = replace(self._hints, earlier=None, level=None, objects=False)  # as the rules for sets need them
+            return open_file(file.path, file.name, file.format, self._limits, hints=hints)
 
         return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 

@@ -476,7 +476,7 @@ def split_position_gtids(position: str | None) -> list[str]:
     return split_gtid_sets(_strip_gtid_prefix(position))
 
 
-NUMBERED_GTID = re.compile(r"(.*[-:])(\d+)(?:-\d+)?")
+NUMBERED_GTID = re.compile(r"(.*[-:])(\d{1,20})(?:-\d+)?")
 """The source of a transaction (domain and server, or UUID), and its number, or the first one of a range."""
 _DOMAIN = re.compile(r"(\d+)-\d+-")
 

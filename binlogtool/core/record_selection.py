@@ -555,7 +555,7 @@ def _is_start_after_stop(selection: Selection, first: int | None, last: int | No
     return parse_position(texts[0], None, 1).value > parse_position(texts[1], None, 1).value
 
 
-_SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d+)")
+_SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d{1,20})")
 
 
 _NO_SUCH_FILE = -1

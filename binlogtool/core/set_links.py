@@ -18,7 +18,7 @@ from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import SetMember
+from binlogtool.format_api.format import FileLink, SetMember
 from binlogtool.format_api.layout import Batch
 from binlogtool.limits import Limits
 
@@ -98,14 +98,15 @@ class SetLinkChecker:
             self._chain = []
             return []
         first, second = _member_name(before.path), _member_name(file.path)
-        if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:
-            self._chain = []
-            text = f"{second} is older than {first}, but it is read after it; name the files in the order of the log"
-            return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_order=True)]
         try:
-            if is_proven(first, second, self._read_end(before)):
+            if is_proven(FileLink(first, second, before.layout, file.layout, self._read_end(before))):
                 self._chain = []
                 return []
+            if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:
+                self._chain = []
+                text = f"{second} is older than {first}, but it is read after it; "
+                text += "name the files in the order of the log"
+                return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_order=True)]
             self._chain = self._chain[-_MAX_CHAIN:] or [self._validate_file(before)]
             self._chain.append(self._validate_file(file))
         except BinlogtoolError:

@@ -325,7 +325,8 @@ def _with_name_checks(
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
         manifest = write_job(inputs, stage)
         is_lines_by_tasks = to == "jsonl" and _uses_tasks(settings)
-        if (to in TABLE_TARGETS or is_lines_by_tasks) and SET_LINK_IDS.isdisjoint(manifest.finding_counts):
+        has_links = not (SET_LINK_IDS - {"gap-in-sequence"}).isdisjoint(manifest.finding_counts)
+        if (to in TABLE_TARGETS or is_lines_by_tasks) and not has_links:
             manifest = _add_broken_links(manifest, inputs, settings)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
         if all_read and not manifest.rows:
@@ -345,10 +346,11 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
     if len(paths) < 2:
         return manifest
     read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
-    tally = FindingTally()
+    tally, reported = FindingTally(), {(one["file"], one["message"]) for one in manifest.findings}
     with suppress(InputOutputError), open_log(paths, read_options, LogReader) as log:  # the job reports lost inputs
         for one in log.find_broken_links(settings.selection):
-            tally.add(one.file, finding_to_value(one.finding), damage=True)
+            if (one.file, one.finding.message) not in reported:
+                tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
         complete=manifest.complete and not (settings.selection.on_damage == "stop" and tally.errors),

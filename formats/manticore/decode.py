@@ -125,6 +125,7 @@ class ManticoreLogContext(msgspec.Struct):
         actions: offset of a damaged range -> what a starting server does there ("refuse", "drop", "delete").
         id_size: size of a document id in bytes, in versions 2 to 14.
         ids_proven: a transaction parses only with ids of this size.
+        listed: numbers of the files that binlog.meta beside it lists; None = there is none, or it is damaged.
     """
 
     version: int
@@ -137,6 +138,7 @@ class ManticoreLogContext(msgspec.Struct):
     actions: dict[int, str] = msgspec.field(default_factory=dict)
     id_size: int = schema.ID64_SIZE
     ids_proven: bool = False
+    listed: tuple[int, ...] | None = None
 
     @property
     def has_new_frames(self) -> bool:
@@ -249,15 +251,25 @@ def _choose_version(data: bytes, version: int) -> int:
     return LAST_LOW_VERSION + 1 if starts_with_transaction(first, LAST_LOW_VERSION + 1) else version
 
 
-def _read_meta_id_size(head: FileHead) -> int:
-    """Read the size of document ids from the meta file next to a log."""
+def _read_meta(head: FileHead) -> bytes:
+    """Read the meta file next to a log, or the first bytes of a longer one."""
     read = None if head.read_sibling is None else head.read_sibling(META_NAMES[0])
     try:
-        meta = b"" if read is None else read(0, 9)
+        return b"" if read is None else bytes(read(0, MAX_META_SIZE + 1))
     except OSError:
-        return schema.ID64_SIZE
-    is_old = len(meta) == 9 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME_VERSION
+        return b""
+
+
+def _get_meta_id_size(meta: bytes) -> int:
+    """Return the size of document ids that a meta file states."""
+    is_old = len(meta) > 8 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME_VERSION
     return schema.ID32_SIZE if is_old and meta[8] != 1 else schema.ID64_SIZE
+
+
+def _list_meta_numbers(meta: bytes) -> tuple[int, ...] | None:
+    """Return the numbers of the files that a meta file lists; None if the list is not whole."""
+    context, _ = parse_meta(meta[:MAX_META_SIZE], len(meta) <= MAX_META_SIZE)
+    return context.numbers if context.whole else None
 
 
 # -- layout ------------------------------------------------------------------------------------------------------------
@@ -374,12 +386,14 @@ def _read_log_layout(head: FileHead, name: str, limits: Limits) -> LogFileLayout
     version = int.from_bytes(data[4:8], "little") if len(data) >= schema.HEADER_SIZE else 0
     is_known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
     context = ManticoreLogContext(version if is_known else schema.LAST_VERSION, number, limits.max_memory)
+    meta = _read_meta(head)
+    context.listed = _list_meta_numbers(meta)
     variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
     if head.is_whole and len(data) < schema.HEADER_SIZE:
         return _create_short_layout(data, context, len(matched[1]) if matched else 0)
     findings = list(_check_log_header(data, version, is_known))
     context.version = _choose_version(data, context.version)
-    context.id_size = infer_id_size(data, context.version, _read_meta_id_size(head))
+    context.id_size = infer_id_size(data, context.version, _get_meta_id_size(meta))
     context.ids_proven = (
         context.id_size == schema.ID32_SIZE and infer_id_size(data, context.version) == schema.ID32_SIZE
     )

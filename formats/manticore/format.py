@@ -34,7 +34,7 @@ from binlogtool.formats.manticore.decode import (
     read_layout,
 )
 from binlogtool.formats.manticore.field_types import build_zint
-from binlogtool.formats.manticore.validate import create_validator, sort_names, validate_set
+from binlogtool.formats.manticore.validate import create_validator, is_link_proven, sort_names, validate_set
 
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3
@@ -158,6 +158,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=create_validator,
         validate_set=validate_set,
+        is_link_proven=is_link_proven,
         explain_damage=LazyRef("manticore.explain_damage:explain_damage"),
         is_closed_end_proven=lambda facts: facts.closed,
     ),

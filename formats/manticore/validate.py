@@ -19,6 +19,7 @@ from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import (
+    FileLink,
     FileTail,
     SetFinding,
     SetMember,
@@ -849,13 +850,28 @@ def _report_gaps_in_numbers(directory: str, logs: dict[str, ManticoreLog], prese
     for before, after, number in islice(gaps, MAX_MISSING):
         stem, _, digits = before.base_name.rpartition(".")
         name = f"{stem}.{number:0{len(digits)}d}"
-        if name not in present:
-            text_ = (
-                f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are lost, "
-            )
-            text_ += f"unless {META_NAME} does not list it: name the directory"
+        listed = after.context.listed
+        if name not in present and (listed is None or number in listed):
+            text_ = f"{name} is listed in {META_NAME}, but missing: the server refuses to start"
+            if listed is None:
+                text_ = (
+                    f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are "
+                )
+                text_ += f"lost, unless {META_NAME} does not list it: name the directory"
             found = make_finding("missing-member", None, 0, text_, diagnosis="gap in file numbers", between=True)
             yield SetFinding(posixpath.join(directory, name), found)
+
+
+def is_link_proven(link: FileLink) -> bool:
+    """Return whether binlog.meta lists no file between two logs, or their numbers follow each other."""
+    before, after = link.before_layout.context, link.after_layout.context
+    if not isinstance(before, ManticoreLogContext) or not isinstance(after, ManticoreLogContext):
+        return True
+    if before.number is None or after.number is None:
+        return True
+    gap = range(before.number + 1, after.number)
+    is_ascending = before.number < after.number
+    return is_ascending and (not gap or (after.listed is not None and not any(one in gap for one in after.listed)))
 
 
 def _find_gap(before: ManticoreLog, after: ManticoreLog) -> tuple[int, int]:

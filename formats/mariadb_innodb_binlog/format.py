@@ -26,7 +26,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     sort_file_names,
 )
 from binlogtool.formats.mariadb_innodb_binlog.validate.file import make_file_validator
-from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import validate_log_set
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import is_link_proven, validate_log_set
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -60,6 +60,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=make_file_validator,
         validate_set=validate_log_set,
+        is_link_proven=is_link_proven,
         explain_damage=LazyRef("mariadb_innodb_binlog.explain_damage:explain_damage"),
         validator_reports_sequences=True,
     ),

@@ -89,6 +89,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=data_directory.create_validator,
         validate_set=data_directory.validate_set,
+        is_link_proven=data_directory.is_link_proven,
         explain_damage=LazyRef("tarantool.explain_damage:explain_damage"),
     ),
     output=OutputRules(

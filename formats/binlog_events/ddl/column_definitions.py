@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.statements import (
+    MAX_SIZE_DIGITS,
     PARENTHESES,
     TABLE_OPTIONS,
     KeyPart,
@@ -127,9 +128,9 @@ def _is_not_null(upper_words: Sequence[str]) -> bool:
 
 def _type_metadata(type_name: str, upper_words: Sequence[str]) -> int | None:
     """Return the table map metadata for the numbers in parentheses after the type; None if it is not compared."""
-    sizes = [int(word) for word in _parenthesized(upper_words) if word.isdecimal()]
-    if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED"):
-        precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
+    sizes = [word for word in _parenthesized(upper_words) if word.isdecimal()]
+    if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED") and all(len(size) <= MAX_SIZE_DIGITS for size in sizes):
+        precision, scale = map(int, (*sizes, *("10", "0")[len(sizes) :])[:2])
         return (precision or 10) << 8 | scale
     return None
 
@@ -144,7 +145,7 @@ def _parenthesized(upper_words: Sequence[str]) -> Sequence[str]:
 def _fraction_digits(upper_words: Sequence[str]) -> int:
     """Return the number of fractional digits given in the parentheses after the type."""
     digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
-    return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_SIZE_DIGITS and int(digits) <= 6 else 0
 
 
 def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:

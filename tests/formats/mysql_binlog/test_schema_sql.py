@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from binlogtool.errors import UsageError
@@ -11,7 +13,9 @@ from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import ColumnHint, ColumnType, LogicalType
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.row_building import table_map_body
+from tests.harness.mysql_writer import MARIADB, binlog, query, rows, table_map, transaction
 
 _C = ColumnType
 
@@ -212,3 +216,22 @@ def test_the_statements_of_a_script_are_those_that_a_client_sends() -> None:
 def test_many_quotation_marks_take_no_time() -> None:
     text = "insert into t values ('" + "\\'" * 200_000 + "');\ncreate table t (a int);" + "'x'," * 100_000
     assert list(load(text)) == ["t"]
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        b"a decimal(%b,%b)", b"a decimal(5,%b)", b"a datetime(%b)", b"a varchar(%b)", b"a int(%b)",
+        b"a int, primary key (a(%b))", b"a int default %b", b"a bit(%b)", b"a int references x (a(%b))",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("words", [["dump"], ["dump", "-O", "sql", "--rows", "statements"], ["verify"]])
+def test_a_definition_with_a_number_of_5000_digits_is_read(tmp_path: Path, definition: bytes, words: list[str]) -> None:
+    """Servers refuse such definitions; a forged log can have them."""
+    text = b"create table d.t (%b)" % definition.replace(b"%b", b"9" * 5000)
+    log, schema = tmp_path / "bin.000001", tmp_path / "schema.sql"
+    log.write_bytes(binlog([*transaction(query(text)), *transaction(table_map(b"\3"), rows(b"\0\1\0\0\0"))], MARIADB))
+    schema.write_bytes(text + b";")
+    for more in ([], ["--schema", str(schema)]):
+        done = invoke(*words, *more, str(log))
+        assert done.code in (0, 1, 2), done.err
