@@ -26,6 +26,7 @@ from binlogtool.cli.options import (
     level_option,
     option,
     print_record_types,
+    report_unmatched_schema,
     require_paths,
     script_options,
     selection_options,
@@ -215,6 +216,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+    report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 
 

@@ -21,6 +21,7 @@ from binlogtool.cli.options import (
     hint_options,
     level_option,
     option,
+    report_unmatched_schema,
     require_paths,
     selection_options,
     where_option,
@@ -100,6 +101,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             unmatched = log.find_unmatched(by_time, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
                 run.say(text)
+    report_unmatched_schema(run, options.paths, options.hints.read())
     _report_troubles(run, troubles)
     return run.status
 

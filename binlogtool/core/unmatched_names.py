@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,12 +24,17 @@ from binlogtool.core.record_selection import RecordBlock, Selection, format_time
 from binlogtool.errors import UsageError, suggest_names
 
 if TYPE_CHECKING:
+    from binlogtool.core.open_log import LogReader
     from binlogtool.core.record_blocks import BlockDecoder
     from binlogtool.format_api.format import TransactionPredicate
     from binlogtool.format_api.layout import Batch
 
 _MAX_NAMES = 100_000
 _MAX_LISTED = 8
+_NAME = r"(?:`[^`]+`|[^\s`.(]+)"
+_CREATED_TABLE = re.compile(
+    rf"\bCREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?({_NAME}(?:\s*\.\s*{_NAME})?)", re.IGNORECASE
+)
 
 
 class UnmatchedNames(msgspec.Struct, frozen=True):
@@ -224,6 +230,30 @@ class UnmatchedNameFinder:
         if texts and self._matched_transactions.isdisjoint(texts):
             suggestion = self._transactions.suggest(texts[0])
             yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"
+
+
+def find_unmatched_schema(log: LogReader, schema: str) -> str:
+    """Return a message if --schema defines no table of the log, which is read up to the first match; otherwise ""."""
+    defined = {_plain_name(match[1]) for match in _CREATED_TABLE.finditer(schema)}
+    names = set[str]()
+    for block in log.blocks(decode="frame"):
+        if isinstance(block, RecordBlock) and len(names) < _MAX_NAMES:
+            new_names = {one for one in block.envelope.object if one is not None} - names
+            if any(not defined.isdisjoint((name.casefold(), name.casefold().rpartition(".")[2])) for name in new_names):
+                return ""
+            names |= new_names
+    if not names or not defined:
+        return ""
+    candidates = {spelling.casefold(): name for name in names for spelling in (name, name.rpartition(".")[2])}
+    matches = ((one, get_close_matches(one, candidates, 1)) for one in sorted(defined))
+    near = next((f"{one}: did you mean {candidates[match[0]]}?" for one, match in matches if match), "")
+    text = "its only table is not" if len(defined) == 1 else f"none of its {len(defined):,} tables is"
+    near = near or f"it defines {_join_names(sorted(defined))}, the log has {_join_names(sorted(names))}"
+    return f"--schema: {text} in the log; {near}"
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"\s*\.\s*", ".", name).replace("`", "").casefold()
 
 
 class TransactionRanges:

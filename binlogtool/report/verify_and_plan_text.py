@@ -347,8 +347,9 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
     """
     options: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
     options += [
-        (f"--{name.replace('_', '-')}", parameters.get(name))
+        (f"--{name.replace('_', '-')}", value)
         for name in ("redo", "keyfile", "keyfile_secret", "schema")
+        for value in (parameters[name] if isinstance(parameters.get(name), tuple) else [parameters.get(name)])
     ]
     return GivenReadOptions(
         tuple((option, guard_leading_dash(str(value))) for option, value in options if value is not None)
