@@ -94,6 +94,8 @@ class TableMaps(msgspec.Struct):
     by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
     open_ids: set[int] = msgspec.field(default_factory=set)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
+    _doubts: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Where each doubt about names was reported."""
 
     def add_map(self, body: bytes) -> TableMap | None:
         """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
@@ -116,6 +118,14 @@ class TableMaps(msgspec.Struct):
         self.open_ids.add(table_map.table_id)
         return table_map
 
+    def find_doubt(self, table_map: TableMap, base: int, index: int) -> str:
+        """Return why the names of a map are uncertain; "" if it was returned for an earlier TABLE_MAP.
+
+        `index`: number of the TABLE_MAP in the batch at offset `base`.
+        """
+        text = table_map.uncertain
+        return text if text and self._doubts.setdefault(text, (base, index)) == (base, index) else ""
+
     def clear(self) -> None:
         """Forget all maps."""
         self.by_id.clear()
@@ -128,10 +138,10 @@ class TableMaps(msgspec.Struct):
             self._parsed.clear()
             self.version += 1
 
-    def discard_definitions(self) -> None:
-        """Discard definitions: a part of the log was skipped, which may have contained statements about tables."""
+    def skip_part(self) -> None:
+        """Mark definitions as assumed: a part of the log was skipped, which may have contained statements."""
         if self.history is not None:
-            self.history.discard()
+            self.history.skip_part()
             self._parsed.clear()
             self.version += 1
 
@@ -247,7 +257,7 @@ class EventTracker(msgspec.Struct):
         """
         self.transactions.reset()
         self.maps.clear()
-        self.maps.discard_definitions()
+        self.maps.skip_part()
         if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
             self.maps.history.continue_from(self._start[1])
         self.current_owner = NO_OWNER
@@ -585,12 +595,15 @@ def decode_event_column(context: BinlogFileContext, batch: Batch, name: str, sta
 def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """Decode the body of each event with the field names of the specification; a `Finding` if it cannot be decoded."""
     table, maps = batch.frames, context.tracker.track_batch(batch).maps[start:stop]
+    maps_in_use = context.tracker.maps
     columns = (to_int_list(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
     for i, (code, server, body_start, body_end, table_map) in enumerate(zip(*columns, maps, strict=True), start):
         try:
             body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
-            uncertain = "" if table_map is None or code in ROW_EVENTS else table_map.uncertain
+            uncertain = (
+                "" if table_map is None or code in ROW_EVENTS else maps_in_use.find_doubt(table_map, batch.base, i)
+            )
             result.append(
                 BodyWithFindings(body, (_report_uncertain_names(batch, i, uncertain),)) if uncertain else body
             )

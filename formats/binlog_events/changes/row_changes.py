@@ -246,7 +246,9 @@ class RowChanges(msgspec.Struct):
         self, buffer: Any, events: tables_and_changes.EventRows, event_numbers: Sequence[int]
     ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
-        table = change_table(buffer.table_map)
+        table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
+        if table is not None and doubt and (table.full_name, doubt) not in self.reported:
+            return None
         if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
             return table
         is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
@@ -424,8 +426,19 @@ class RowChanges(msgspec.Struct):
         )
         return RecordChanges(
             _iter_row_changes(rows, place, transaction, table),
-            (*self._report_partial_images(scene, table, rows), *cascade_findings),
+            (
+                *self._report_doubt(scene, table_map),
+                *self._report_partial_images(scene, table, rows),
+                *cascade_findings,
+            ),
         )
+
+    def _report_doubt(self, scene: EventContext, table_map: TableMap) -> Iterator[Finding]:
+        """Report column names that are only assumed, once per table."""
+        text = table_map.uncertain
+        if text and (table_map.full_name, text) not in self.reported:
+            self.reported.add((table_map.full_name, text))
+            yield event_finding(scene, "meta-mismatch", text, Severity.WARNING)
 
     def _report_partial_images(
         self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]

@@ -68,6 +68,10 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
     charset: str | None = None
 
 
+SKIPPED_PART = DdlStatement("", "")
+"""In a list of statements: a part of the log was skipped here, which may have contained statements."""
+
+
 class TableDefinitions(msgspec.Struct):
     """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported statement).
 
@@ -92,6 +96,9 @@ class TableDefinitions(msgspec.Struct):
 
     def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
+        if statement == SKIPPED_PART:
+            self.tables = {name: _assume(state) for name, state in self.tables.items()}
+            return
         self.dependencies.apply_statement(statement.text, statement.database)
         try:
             reader = StatementReader(statement.text)
@@ -416,6 +423,11 @@ def parse_sequence(sql: str) -> TableDefinition | str:
     if "AS" in upper_words:
         return "it is a sequence with a declared type"
     return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
+
+
+def _assume(state: TableDefinition | str) -> TableDefinition | str:
+    """Return the state of a table after a skipped part of the log; the user vouches for --schema."""
+    return state if isinstance(state, str) or state.given else replace(state, assumed=True)
 
 
 # --- Statements of --schema ---
