@@ -94,8 +94,8 @@ class TableMaps(msgspec.Struct):
     by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
     open_ids: set[int] = msgspec.field(default_factory=set)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
-    _doubts: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Where each doubt about names was reported."""
+    _assumed: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Where assumed names were reported."""
 
     def add_map(self, body: bytes) -> TableMap | None:
         """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
@@ -119,12 +119,12 @@ class TableMaps(msgspec.Struct):
         return table_map
 
     def find_doubt(self, table_map: TableMap, base: int, index: int) -> str:
-        """Return why the names of a map are uncertain; "" if it was returned for an earlier TABLE_MAP.
+        """Return why the names of a map are uncertain; for assumed names only once per table, otherwise "".
 
         `index`: number of the TABLE_MAP in the batch at offset `base`.
         """
-        text = table_map.uncertain
-        return text if text and self._doubts.setdefault(text, (base, index)) == (base, index) else ""
+        text, place = table_map.uncertain, (base, index)
+        return "" if table_map.declared and self._assumed.setdefault(text, place) != place else text
 
     def clear(self) -> None:
         """Forget all maps."""
