@@ -43,7 +43,7 @@ from binlogtool.export.typed_columns import (
     table_rules,
     to_sql_type,
 )
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
@@ -230,6 +230,13 @@ class TableRowReader(msgspec.Struct, frozen=True):
             yield from self._build_batches(sink.take_all())
         router.flush()
         yield from self._build_batches(sink.take_all())
+        if not self.keeps_all:
+            router.summary.add_unfinished(router.summary.open_transaction)
+            path = log.paths[-1][0]
+            for text in router.summary.unfinished:
+                text = text.removeprefix(f"{record_rows.printable_path(path)} ")
+                found = make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING)
+                on_finding(FileFinding(path, found))
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""

@@ -595,6 +595,10 @@ class ChangeReader(Protocol):
     def note_gap(self) -> None:
         """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
 
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+
 
 # --- SQL scripts for a server ---
 

@@ -322,4 +322,7 @@ def test_a_repeatable_option_in_the_configuration_can_be_one_text_or_a_list(valu
     (tmp_path / "c.toml").write_text(f"[dump]\nobject = {value}\n")
     done = invoke("dump", "-O", "csv", "--config", str(tmp_path / "c.toml"), str(ROOT / "tests/corpus/guides/mariadb"))
     assert done.code == 0
-    assert {row["object"] for row in csv.DictReader(done.text.splitlines())} == {"", "shop.orders"}  # "": its CREATE TABLE
+    assert {row["object"] for row in csv.DictReader(done.text.splitlines())} == {
+        "",
+        "shop.orders",
+    }  # "": its CREATE TABLE

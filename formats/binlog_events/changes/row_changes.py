@@ -295,6 +295,13 @@ class RowChanges(msgspec.Struct):
             self._process_event(get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
         self.groups.group = group
 
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+        if not self.groups.is_open or self.current is None:
+            return ""
+        return f"{self.current.file} at {self.current.offset:,}: transaction {self.current.id or 'without GTID'}"
+
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
