@@ -27,7 +27,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
     parse_query,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
-from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.wire_format import (
@@ -169,7 +169,8 @@ class EventTracker(msgspec.Struct):
     preceding relay log, which may have ended inside a group. `preceding_file`: tracker of the preceding file and the
     end of that file; if it has tracked the whole file, table definitions continue from there. `compiled_tracker`:
     compiled code with the effect of `track_records` for a whole batch. `container_record`: if groups are separate,
-    number of the record that contains the last event; otherwise None.
+    number of the record that contains the last event; otherwise None. `annotated_maps`: the table map of the event
+    that is annotated, or none; None = an event without a batch is annotated, by the last map of its table id.
     """
 
     previous_relay_log: EventTracker | None = None
@@ -178,6 +179,7 @@ class EventTracker(msgspec.Struct):
     current_owner: TransactionOwner = NO_OWNER
     compiled_tracker: Callable[[Batch], TrackedBatch] | None = None
     container_record: int | None = None
+    annotated_maps: tuple[TableMap | None] | None = None
     preceding_file: tuple[EventTracker, int] | None = None
     _start: tuple[int, TableHistory | None] = (-1, None)
     _tracked_end: int = -1
@@ -601,12 +603,12 @@ def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: in
     for i, (code, server, body_start, body_end, table_map) in enumerate(zip(*columns, maps, strict=True), start):
         try:
             body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
-            uncertain = (
-                "" if table_map is None or code in ROW_EVENTS else maps_in_use.find_doubt(table_map, batch.base, i)
-            )
-            result.append(
-                BodyWithFindings(body, (_report_uncertain_names(batch, i, uncertain),)) if uncertain else body
-            )
+            if code in ROW_EVENTS:
+                doubt = None if table_map is not None else _find_missing_map(context, batch, i, body["table_id"])
+            else:
+                text = "" if table_map is None else maps_in_use.find_doubt(table_map, batch.base, i)
+                doubt = _report_uncertain_names(batch, i, text) if text else None
+            result.append(body if doubt is None else BodyWithFindings(body, (doubt,)))
         except (MalformedError, DecompressionError) as error:
             problem = report_undecodable(batch, i, error)
             if code in ROW_EVENTS and table_map is not None and table_map.has_unknown_fractions:
@@ -663,6 +665,15 @@ def report_undecodable(batch: Batch, index: int, error: MalformedError | Decompr
     offset, size, record = batch.container_position(index)
     name = type_name(int(batch.frames["type_code"][index]))
     return make_finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
+
+
+def _find_missing_map(context: BinlogFileContext, batch: Batch, index: int, table_id: int) -> Finding | None:
+    """Return the finding about a row event without TABLE_MAP; a relay log may begin after it."""
+    if table_id == DUMMY_TABLE_ID:
+        return None
+    offset, size, record = batch.container_position(index)
+    text, severity = "its TABLE_MAP is missing", Severity.WARNING if context.is_relay_log else Severity.ERROR
+    return make_finding("dangling-reference", offset, size, text, record=record, severity=severity)
 
 
 def _report_uncertain_names(batch: Batch, index: int, text: str) -> Finding:
