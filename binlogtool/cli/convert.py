@@ -363,7 +363,7 @@ def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
     if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
         return False
     is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
-    return finding["severity"] in severities or is_table_note
+    return finding["severity"] in severities or is_table_note or finding["id"] == "extra-member"
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:

@@ -289,8 +289,8 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
                     places.append(f"{verb} at {format_offset(record.offset)} in {record.file}")
     if count:
         verb, names = "changes" if count == 1 else "change", ", ".join(selection.objects)
-        places += ["…"] if count > len(places) else []
-        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}")
+        more = f" and {count - len(places):,} more" if count > len(places) else ""
+        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}")
 
 
 _MAX_STATEMENTS = 5

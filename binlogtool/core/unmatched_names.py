@@ -21,7 +21,7 @@ from binlogtool.core.record_filter import (
     split_position_gtids,
 )
 from binlogtool.core.record_selection import RecordBlock, Selection, format_time
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError, join_names, suggest_names
 
 if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
@@ -146,7 +146,7 @@ class UnmatchedNameFinder:
         exclusions = list(self._unmatched_exclusions())
         missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
-            text = _join_names(map(str, sorted(self._origins)))
+            text = join_names(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
         absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *exclusions]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
@@ -154,7 +154,7 @@ class UnmatchedNameFinder:
             if not self._types.isdisjoint(types):
                 continue
             if types <= self._known_types:
-                listed = _join_names(sorted(self._types))
+                listed = join_names(sorted(self._types))
                 absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
@@ -248,7 +248,7 @@ def find_unmatched_schema(log: LogReader, schema: str) -> str:
     matches = ((one, get_close_matches(one, candidates, 1)) for one in sorted(defined))
     near = next((f"{one}: did you mean {candidates[match[0]]}?" for one, match in matches if match), "")
     text = "its only table is not" if len(defined) == 1 else f"none of its {len(defined):,} tables is"
-    near = near or f"it defines {_join_names(sorted(defined))}, the log has {_join_names(sorted(names))}"
+    near = near or f"it defines {join_names(sorted(defined))}, the log has {join_names(sorted(names))}"
     return f"--schema: {text} in the log; {near}"
 
 
@@ -294,7 +294,7 @@ class TransactionRanges:
         match = NUMBERED_GTID.fullmatch(txn)
         sources = sorted(self._ranges)
         nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))
-        listed = _join_names(
+        listed = join_names(
             f"{source}{first} to {source}{last}" if first != last else f"{source}{first}"
             for source, (first, last) in ((one, self._ranges[one]) for one in sources)
         )
@@ -310,9 +310,4 @@ class TransactionRanges:
 
 def _describe_names(names: Iterable[str]) -> str:
     sorted_names = sorted(names)
-    return f"; it has {_join_names(sorted_names)}" if sorted_names else "; its records name none"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    name_list = list(names)
-    return ", ".join(name_list[:_MAX_LISTED]) + (", …" if name_list[_MAX_LISTED:] else "")
+    return f"; it has {join_names(sorted_names)}" if sorted_names else "; its records name none"

@@ -327,10 +327,11 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
     if len(paths) < 2:
         return manifest
     read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
-    tally = FindingTally()
+    tally, known = FindingTally(), {(one["file"], one["id"], one["message"]) for one in manifest.findings}
     with suppress(InputOutputError), open_log(paths, read_options, LogReader) as log:  # the job reports lost inputs
         for one in log.find_broken_links(settings.selection):
-            tally.add(one.file, finding_to_value(one.finding), damage=True)
+            if (one.file, one.finding.id, one.finding.message) not in known:
+                tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
         complete=manifest.complete and not (settings.selection.on_damage == "stop" and tally.errors),

@@ -42,6 +42,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     QUERY_EVENTS,
     ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
+    SERVER_ID_AT,
     EventType,
     FormatDescription,
     iter_block_pieces,
@@ -472,6 +473,12 @@ class BinlogFileContext(msgspec.Struct):
     hints: Hints = Hints()
     prior_events: PriorEvents = msgspec.field(default_factory=PriorEvents)
 
+    @property
+    def server_id(self) -> int | None:
+        """Id of the server that wrote the file; None if its FORMAT_DESCRIPTION is not known."""
+        stored = self.description.event[SERVER_ID_AT : SERVER_ID_AT + 4]
+        return int.from_bytes(stored, "little") if stored else None
+
 
 class BinlogFileSummary(msgspec.Struct, frozen=True):
     """Facts about a file that are kept after reading; of its FORMAT_DESCRIPTION not the bytes and the time."""
@@ -480,6 +487,7 @@ class BinlogFileSummary(msgspec.Struct, frozen=True):
     is_relay_log: bool
     events_at: int
     encrypted_without_key: bool
+    server_id: int | None
 
 
 def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
@@ -490,7 +498,9 @@ def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
     description = replace(context.description, event=b"", post_header_len=b"", create_timestamp=0)
     summary = replace(
         layout,
-        context=BinlogFileSummary(description, context.is_relay_log, context.events_at, context.encrypted_without_key),
+        context=BinlogFileSummary(
+            description, context.is_relay_log, context.events_at, context.encrypted_without_key, context.server_id
+        ),
     )
     return summary if summary.findings or summary.decrypt is not None else _share_layout(summary)
 

@@ -6,12 +6,13 @@ and in the files' own lists of GTIDs. A file is removed, or two names are exchan
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.invoke import Result, invoke
+from tests.cli.invoke import ROOT, Result, invoke
 
 SETS = Path(__file__).parents[1] / "corpus/mysql_binlog/sets"
 LOST = "transactions lost: 1-2-30 to 1-2-36"
@@ -163,3 +164,34 @@ def test_renamed_logs_are_read_without_a_finding(tmp_path: Path) -> None:
         shutil.copy(SETS / "mariadb" / f"rot-bin.00000{number}", tmp_path / f"saved.00000{number}")
     result = invoke("convert", "--to", "jsonl", str(tmp_path))
     assert (result.code, result.err) == (0, "")
+
+
+# -- logs of several servers in one directory --------------------------------------------------------------------------
+
+OTHER = ROOT / "tests" / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016"
+MYSQL = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "transactions.row.000001.gz"
+TABLES = "convert --per-table --to csv -o {}/o"
+SEVERAL = "there are several logs here (mariadb-bin, other-bin): name the files of one log"
+WRITERS = "it was written by MySQL with server id 1, mariadb-bin.000002 by MariaDB with server id 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("other-bin.000016", OTHER.read_bytes(), SEVERAL),
+        ("mariadb-bin.000003", gzip.decompress(MYSQL.read_bytes()), WRITERS),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["verify", "dump", "rows", "convert --to sql", "convert --per-table --to csv -o {}/o"]
+)
+def test_logs_of_two_servers_in_one_directory_are_named(
+    command: str, name: str, data: bytes, text: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for number in (1, 2):
+        shutil.copy(ROOT / "tests" / "corpus" / "guides" / "mariadb" / f"mariadb-bin.00000{number}", folder)
+    (folder / name).write_bytes(data)
+    done = invoke(*command.format(tmp_path).split(), str(folder))
+    assert done.code == 0 and (done.text + done.err).count(text) == 1
