@@ -232,11 +232,11 @@ class TableRowReader(msgspec.Struct, frozen=True):
         yield from self._build_batches(sink.take_all())
         if not self.keeps_all:
             router.summary.add_unfinished(router.summary.open_transaction)
-            path = log.paths[-1][0]
             for text in router.summary.unfinished:
-                text = text.removeprefix(f"{record_rows.printable_path(path)} ")
-                found = make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING)
-                on_finding(FileFinding(path, found))
+                file = text.partition(": transaction")[0].rpartition(" at ")[0]
+                message = text.removeprefix(f"{file} ")
+                found = make_finding("incomplete-transaction", None, 0, message, severity=Severity.WARNING)
+                on_finding(FileFinding(file, found))
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""

@@ -347,11 +347,10 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
         parameters: The values of the command's options, by parameter name.
     """
     options: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
-    options += [
-        (f"--{name.replace('_', '-')}", value)
-        for name in ("redo", "keyfile", "keyfile_secret", "schema")
-        for value in (parameters[name] if isinstance(parameters.get(name), tuple) else [parameters.get(name)])
-    ]
+    for name in ("redo", "keyfile", "keyfile_secret", "schema"):
+        value = parameters.get(name)
+        values = value if isinstance(value, tuple) else (value,)
+        options += [(f"--{name.replace('_', '-')}", one) for one in values]
     return GivenReadOptions(
         tuple((option, guard_leading_dash(str(value))) for option, value in options if value is not None)
     )

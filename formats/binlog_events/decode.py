@@ -614,7 +614,7 @@ def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: in
         try:
             body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
             if code in ROW_EVENTS:
-                doubt = None if table_map is not None else _find_missing_map(context, batch, i, body["table_id"])
+                doubt = None if table_map is not None else _find_missing_map(context, batch, i, body_start)
             else:
                 text = "" if table_map is None else maps_in_use.find_doubt(table_map, batch.base, i)
                 doubt = _report_uncertain_names(batch, i, text) if text else None
@@ -677,9 +677,10 @@ def report_undecodable(batch: Batch, index: int, error: MalformedError | Decompr
     return make_finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
 
 
-def _find_missing_map(context: BinlogFileContext, batch: Batch, index: int, table_id: int) -> Finding | None:
+def _find_missing_map(context: BinlogFileContext, batch: Batch, index: int, body_start: int) -> Finding | None:
     """Return the finding about a row event without TABLE_MAP; a relay log may begin after it."""
-    if table_id == DUMMY_TABLE_ID:
+    stored_id = batch.window[body_start : body_start + context.description.table_id_size]
+    if int.from_bytes(stored_id, "little") == DUMMY_TABLE_ID:
         return None
     offset, size, record = batch.container_position(index)
     text, severity = "its TABLE_MAP is missing", Severity.WARNING if context.is_relay_log else Severity.ERROR
