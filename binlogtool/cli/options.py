@@ -837,13 +837,12 @@ def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binl
     if hints is None or hints.schema is None or "-" in paths:
         return
     import binlogtool
-    from binlogtool.core.unmatched_names import find_unmatched_schema
 
     settings = run.settings
     with binlogtool.open(
         paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=hints
     ) as log:
-        if text := find_unmatched_schema(log, hints.schema):
+        if text := log.find_unmatched_schema():
             run.say(text, level=-1)
 
 
