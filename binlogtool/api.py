@@ -6,7 +6,7 @@ Each call imports what it needs when it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Unpack
@@ -71,7 +71,7 @@ def resolve_backend(name: str = "auto") -> str:
 
 def read_hints(
     *,
-    schema: Path | None = None,
+    schema: Path | Sequence[Path] | None = None,
     keyfile: Path | None = None,
     keyfile_secret: Path | None = None,
     level: str | None = None,
@@ -80,7 +80,7 @@ def read_hints(
     """Read the files that supply what a log does not contain itself.
 
     Args:
-        schema: a file with CREATE TABLE statements.
+        schema: a file with CREATE TABLE statements, or several.
         keyfile: the keys of encrypted logs (a key file or a keyring).
         keyfile_secret: a file with the secret that the key file itself is encrypted with.
         level: which units count as records, where the format has several levels.

@@ -334,8 +334,12 @@ class AnnotationWalker:
 
     def _annotate_batch_frame(self, batch: Batch, frame: int, runs: RecordRuns) -> AnnotatedPiece:
         start = batch.base + int(batch.frames["offset"][frame])
-        data = batch.frame_bytes(frame)
+        data, layout = batch.frame_bytes(frame), self.scan.layout
+        if (select := layout.frame.select_annotated) is not None:
+            select(layout.context, batch, frame)
         traced = self._trace_frame(start, data, batch.first_frame + frame, folds=self.folds and runs is None)
+        if select is not None:
+            select(layout.context, None, 0)
         rows = traced.rows
         if runs is not None and batch.rows is not None and batch.packed[frame]:
             origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]

@@ -141,6 +141,15 @@ def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[
             raise UsageError(f"configuration: {option}: write {form}{', or a list of them' if is_multiple else ''}")
 
 
+def list_repeatable_values(table: Mapping[str, Any], params: Iterable[click.Parameter]) -> dict[str, Any]:
+    """Return a table of the configuration file with a list of texts for each repeatable option."""
+    repeatable = {param.name for param in params if getattr(param, "multiple", False)}
+    return {
+        key: [str(one) for one in (value if isinstance(value, list) else [value])] if key in repeatable else value
+        for key, value in table.items()
+    }
+
+
 def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
     """Check that every table of the configuration file has the name of a command.
 
@@ -359,6 +368,7 @@ class Command(_CommandWithHelp):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
         check_option_names(ctx.default_map or {}, self.name or "", self.params)
+        ctx.default_map = list_repeatable_values(ctx.default_map or {}, self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -26,6 +26,7 @@ from binlogtool.cli.options import (
     level_option,
     option,
     print_record_types,
+    report_unmatched_schema,
     require_paths,
     script_options,
     selection_options,
@@ -217,6 +218,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+    report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 
 
@@ -340,7 +342,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS
+        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS and one["offset"] is None
         if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
@@ -363,7 +365,7 @@ def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
     if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
         return False
     is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
-    return finding["severity"] in severities or is_table_note
+    return finding["severity"] in severities or is_table_note or finding["id"] == "extra-member"
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:

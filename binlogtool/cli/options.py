@@ -463,9 +463,10 @@ def hint_options() -> list[click.Parameter]:
         option(
             ["--schema"],
             type=PATH,
+            multiple=True,
             metavar="FILE.sql",
             is_common=True,
-            help="CREATE TABLE statements: names and types of columns.",
+            help="CREATE TABLE statements: names and types of columns; repeatable.",
         ),
         option(
             ["--keyfile"],
@@ -802,7 +803,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Values of `hint_options`, `level_option` and `redo_option`."""
 
-    schema: str | None = None
+    schema: tuple[str, ...] = ()
     keyfile: str | None = None
     keyfile_secret: str | None = None
     level: str | None = None
@@ -829,6 +830,20 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
         from binlogtool.report.verify_and_plan_text import collect_read_options
 
         return collect_read_options(msgspec.structs.asdict(self), format_)
+
+
+def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binlogtool.Hints | None) -> None:
+    """Report a --schema that defines no table of the logs; a stream cannot be read for it."""
+    if hints is None or hints.schema is None or "-" in paths:
+        return
+    import binlogtool
+
+    settings = run.settings
+    with binlogtool.open(
+        paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=hints
+    ) as log:
+        if text := log.find_unmatched_schema():
+            run.say(text, level=-1)
 
 
 class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -321,7 +321,9 @@ def fingerprint_options(params: Iterable[click.Parameter], values: Mapping[str, 
         name, value = param.name or "", values.get(param.name or "")
         if name in RESULT_NEUTRAL_OPTIONS:
             continue
-        if param.type is PATH and value is not None:
+        if param.type is PATH and isinstance(value, tuple):
+            value = [_hash_file(path) for path in value] or None
+        elif param.type is PATH and value is not None:
             value = _file_stamp(value) if name in SECRET_OPTIONS else _hash_file(value)
         parts.append([name, value])
     return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "backslashreplace")).hexdigest()

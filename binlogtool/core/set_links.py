@@ -94,9 +94,13 @@ class SetLinkChecker:
         if not file.layout.has_records or is_proven is None or not _is_local_file(file):
             return []
         self._previous, self._before_path = file, "" if before is None else before.path
-        if before is None or before.format is not file.format or not _is_same_log(before, file):
+        if before is None or before.format is not file.format:
             self._chain = []
             return []
+        mixed = self._find_mixed_logs(before, file)
+        if mixed or not _is_same_log(before, file):
+            self._chain = []
+            return mixed
         first, second = _member_name(before.path), _member_name(file.path)
         try:
             if is_proven(FileLink(first, second, before.layout, file.layout, self._read_end(before))):
@@ -113,6 +117,21 @@ class SetLinkChecker:
             self._chain = []  # the reader of the records reports it
             return []
         return self._validate_links(before, file)
+
+    def _find_mixed_logs(self, before: LogFile, file: LogFile) -> list[BrokenLink]:
+        """Return what says that two files of a folder are of two servers, once each."""
+        folders = [os.path.dirname(os.path.abspath(one.path)) for one in (before, file)]
+        validate_set = file.format.validation.validate_set
+        if validate_set is None or folders[0] != folders[1]:
+            return []
+        members = [SetMember(_member_name(one.path), one.layout, None, None) for one in (before, file)]
+        links = []
+        for one in validate_set(members):
+            key = (folders[0], one.finding.message)
+            if one.finding.id == "extra-member" and key not in self._reported:
+                self._reported.add(key)
+                links.append(BrokenLink(file.path, one.finding, is_order=False))
+        return links
 
     def _validate_links(self, before: LogFile, after: LogFile) -> list[BrokenLink]:
         """Apply the format's rules for sets to the files since the last proven link."""

@@ -416,7 +416,7 @@ class TypedRunFiles:
     def check_output(self) -> str:
         """Return the figures; `close` has already compared the files with the written data."""
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
-        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self._finished):,} tables"
+        return f"{self.rows:,} rows decoded, {counted:,} counted in the output, in {len(self._finished):,} tables"
 
     def _directory_of(self, name: str) -> str:
         return self._directories.directory_of(name) if self._kind.per_table else "."
@@ -534,7 +534,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             raise UsageError("--append needs regular files: standard input cannot be read again in the next run")
         for path in paths:
             if not os.path.exists(path):
-                raise FileVanishedError(f"{path}: no such file or directory")
+                raise InputOutputError(f"{path}: no such file or directory")
 
     def build_request(self) -> ReadRequest:
         """Return the request of a run."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import MissingExtraError, UsageError, suggest_names
+from binlogtool.errors import MissingExtraError, UsageError, join_names, suggest_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
 from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
@@ -137,16 +137,12 @@ def is_part_selected(selection: Selection) -> bool:
     return replace(selection, on_damage="skip", live=False, whole=frozenset(), once=False) != Selection()
 
 
-_MAX_NAMED_TABLES = 8
-
-
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
     """Return a text that a table is missing among these tables, with the most similar names."""
     names = sorted(tables)
     if suggestion := suggest_names(name, names):
         return f"the log contains no such table{suggestion}"
-    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
-    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
+    listing = f"it has {join_names(names)}" if names else "it has none"
     return f"the log contains no such table; {listing}"
 
 

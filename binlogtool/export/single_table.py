@@ -42,7 +42,7 @@ from binlogtool.export.typed_columns import (
     table_rules,
     to_sql_type,
 )
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
@@ -230,6 +230,13 @@ class TableRowReader(msgspec.Struct, frozen=True):
             yield from self._build_batches(sink.take_all())
         router.flush()
         yield from self._build_batches(sink.take_all())
+        if not self.keeps_all:
+            router.summary.add_unfinished(router.summary.open_transaction)
+            for text in router.summary.unfinished:
+                file = text.partition(": transaction")[0].rpartition(" at ")[0]
+                message = text.removeprefix(f"{file} ")
+                found = make_finding("incomplete-transaction", None, 0, message, severity=Severity.WARNING)
+                on_finding(FileFinding(file, found))
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""

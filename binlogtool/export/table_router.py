@@ -396,6 +396,7 @@ class RouterSummary(msgspec.Struct):
         open_transaction: text about this transaction, "" if the format has no ends of transactions.
         ends_earlier: the transaction of an earlier row ends here, before any other row.
         has_begun: a transaction begins or ends.
+        unfinished: the remarks about transactions without end.
     """
 
     seen: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -411,6 +412,7 @@ class RouterSummary(msgspec.Struct):
     open_transaction: str = ""
     ends_earlier: bool = False
     has_begun: bool = False
+    unfinished: list[str] = msgspec.field(default_factory=list)
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
 
     def add_remark(self, text: str, table: str = "") -> None:
@@ -442,8 +444,10 @@ class RouterSummary(msgspec.Struct):
 
     def add_unfinished(self, text: str) -> None:
         """Add a remark about a transaction without end. text: names it; "" = there is none."""
-        if text:
-            self.add_remark(f"{text} has no end in what was read; its rows are included, with commit = false")
+        if text and len(self.unfinished) < MAX_LISTED_FINDINGS:
+            text = f"{text} has no end in what was read; its rows are included, with commit = false"
+            self.unfinished.append(text)
+            self.add_remark(text)
 
     def is_continued_by(self, other: RouterSummary) -> bool:
         """Return True if the next part of the log may continue the open transaction."""

@@ -846,6 +846,8 @@ class OutputRules(msgspec.Struct, frozen=True):
         types: type code -> name, for all types known to the format.
         type_groups: name -> the type names that it includes.
         decode_envelopes: (layout context, batch, start, stop) -> envelope columns of these records.
+        decode_column: (layout context, batch, name, start, stop) -> one of these columns, where it is much cheaper; any
+            call learns from the whole batch.
         decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
             wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and
             findings about it.
@@ -871,6 +873,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     decode_bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
     extra_names: tuple[str, ...] = ()
+    decode_column: Callable[[Any, Batch, str, int, int], Sequence[Any]] | None = None
     json_line: Callable[[Any], JsonLine | None] | None = None
     find_statements: Callable[[Batch, int, int, Sequence[str], Limits], Iterator[TableStatement]] | None = None
     gtid_rules: GtidParsers | None = None

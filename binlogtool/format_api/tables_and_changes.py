@@ -54,6 +54,25 @@ def _unquote_part(part: str) -> str:
     return part[1:-1].replace("``", "`") if part[:1] == "`" else part
 
 
+# --- Several files of CREATE TABLE statements as one text ---
+
+_SCHEMA_FILE = re.compile(r"^-- file of --schema: (.*)$", re.MULTILINE)
+
+
+def join_schema_files(files: Sequence[tuple[str, str]]) -> str:
+    """Join the texts of several files of --schema, each after a comment with its name. files: (name, text)."""
+    return "".join(f"-- file of --schema: {' '.join(name.splitlines())}\n{text}\n" for name, text in files)
+
+
+def split_schema_files(sql: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of each file that `join_schema_files` joined; the name is "" for a text that is one file."""
+    if not sql.startswith("-- file of --schema: "):
+        yield "", sql
+        return
+    _, *parts = _SCHEMA_FILE.split(sql)
+    yield from zip(parts[::2], (text[1:] for text in parts[1::2]), strict=True)
+
+
 # --- Tables of a log in one shape for every format ---
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
@@ -581,6 +600,10 @@ class ChangeReader(Protocol):
 
     def note_gap(self) -> None:
         """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
+
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
 
 
 # --- SQL scripts for a server ---

@@ -14,6 +14,7 @@ from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
+from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
@@ -337,10 +338,10 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
         parameters: The values of the command's options, by parameter name.
     """
     options: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
-    options += [
-        (f"--{name.replace('_', '-')}", parameters.get(name))
-        for name in ("redo", "keyfile", "keyfile_secret", "schema")
-    ]
+    for name in ("redo", "keyfile", "keyfile_secret", "schema"):
+        value = parameters.get(name)
+        values = value if isinstance(value, tuple) else (value,)
+        options += [(f"--{name.replace('_', '-')}", one) for one in values]
     return GivenReadOptions(
         tuple((option, guard_leading_dash(str(value))) for option, value in options if value is not None)
     )
@@ -657,7 +658,7 @@ def _describe_action(file: FilePlan) -> str:
     at = format_offset(file.pieces[0].end if file.action == "truncate" else file.durable_end)
     if file.action == "rewrite" and (left_out := file.proof.get("left_out")):
         offsets = sorted({one["offset"] for one in left_out})
-        at = ", ".join(map(format_offset, offsets[:_MAX_PLACES])) + (", …" if len(offsets) > _MAX_PLACES else "")
+        at = join_names(map(format_offset, offsets), _MAX_PLACES)
     cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {at}"
     extra_text = f", write {format_quantity(new_bytes, 'byte')}" if new_bytes else ""
     extra_text += f", grow to {format_quantity(file.result_size, 'byte')}" if file.result_size > file.size else ""

@@ -470,7 +470,7 @@ class CarriedDefinitions(msgspec.Struct):
         """Apply the statements and descriptions that came after the last split point."""
         for code, data in self._pending:
             if code == _GAP_CODE:
-                self.history.discard()
+                self.history.skip_part()
             elif code == _FORMAT_DESCRIPTION:
                 self.description = data
             else:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch, Hints
-from binlogtool.format_api.layout import CRC32, FrameLevel, InnerLevel, LogFileLayout
+from binlogtool.format_api.layout import CRC32, Batch, FrameLevel, InnerLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import (
     ENCRYPTED_FILE_HEADER,
@@ -57,6 +57,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
     body_constructs,
     event_construct,
 )
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
@@ -179,13 +180,23 @@ def get_level(form: EventChecksumForm) -> FrameLevel:
         trailing=0 if form is EventChecksumForm.CRC else None,
         next_level=_next_level,
         annotated_schema=partial(_annotated_schema, form),
+        select_annotated=_select_annotated_map,
     )
 
 
 def _annotated_schema(form: EventChecksumForm, context: BinlogFileContext) -> Construct:
     """Return the schema of the events with the table maps of this file."""
-    description, find_map = context.description, context.tracker.maps.by_id.get
+    description, tracker = context.description, context.tracker
+
+    def find_map(table_id: int) -> TableMap | None:
+        return tracker.maps.by_id.get(table_id) if tracker.annotated_maps is None else tracker.annotated_maps[0]
+
     return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
+
+
+def _select_annotated_map(context: BinlogFileContext, batch: Batch | None, frame: int) -> None:
+    """Set the table map for the annotated parse of an event to the one that was valid there."""
+    context.tracker.annotated_maps = None if batch is None else (context.tracker.track_batch(batch).maps[frame],)
 
 
 ENCRYPTED_LEVEL = FrameLevel(

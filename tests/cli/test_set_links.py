@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.invoke import Result, invoke
+from tests.cli.invoke import ROOT, Result, invoke
 from tests.formats.manticore.make import meta
 
 SETS = Path(__file__).parents[1] / "corpus/mysql_binlog/sets"
@@ -242,3 +242,34 @@ def test_snapshots_between_logs_are_no_part_of_the_chain(tmp_path: Path) -> None
         assert invoke("dump", *(str(log / name) for name in order)).code == 0
     wrong = invoke("dump", str(log / names[2]), str(log / names[1]))
     assert (wrong.code, "name the files in the order of the log" in wrong.err) == (1, True)
+
+
+# -- logs of several servers in one directory --------------------------------------------------------------------------
+
+OTHER = ROOT / "tests" / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016"
+MYSQL = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "transactions.row.000001.gz"
+TABLES = "convert --per-table --to csv -o {}/o"
+SEVERAL = "there are several logs here (mariadb-bin, other-bin): name the files of one log"
+WRITERS = "it was written by MySQL with server id 1, mariadb-bin.000002 by MariaDB with server id 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("other-bin.000016", OTHER.read_bytes(), SEVERAL),
+        ("mariadb-bin.000003", gzip.decompress(MYSQL.read_bytes()), WRITERS),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["verify", "dump", "rows", "convert --to sql", "convert --per-table --to csv -o {}/o"]
+)
+def test_logs_of_two_servers_in_one_directory_are_named(
+    command: str, name: str, data: bytes, text: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for number in (1, 2):
+        shutil.copy(ROOT / "tests" / "corpus" / "guides" / "mariadb" / f"mariadb-bin.00000{number}", folder)
+    (folder / name).write_bytes(data)
+    done = invoke(*command.format(tmp_path).split(), str(folder))
+    assert done.code == 0 and (done.text + done.err).count(text) == 1

@@ -18,7 +18,7 @@ from binlogtool.export.envelopes.maxwell import MaxwellEncoder
 from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
 from binlogtool.export.sql_scripts import RECORD_FILTERS
-from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
+from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
@@ -153,8 +153,11 @@ class MessageScript(msgspec.Struct):
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return (): there are no findings; see `format_api.tables_and_changes.ScriptWriter`."""
-        return ()
+        """Return a finding about a transaction without end; see `format_api.tables_and_changes.ScriptWriter`."""
+        if not self.count or not (name := self.changes.open_transaction):
+            return ()
+        text = f"{name} has no end in what was read; its messages are included, though the server may roll it back"
+        return (make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING),)
 
 
 def message_script_factory(

@@ -249,7 +249,9 @@ class RowChanges(msgspec.Struct):
         self, buffer: Any, events: tables_and_changes.EventRows, event_numbers: Sequence[int]
     ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
-        table = change_table(buffer.table_map)
+        table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
+        if table is not None and doubt and (table.full_name, doubt) not in self.reported:
+            return None
         if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
             return table
         is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
@@ -293,6 +295,13 @@ class RowChanges(msgspec.Struct):
             event = get_event(batch, i)
             self._process_event(get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
         self.groups.group = group
+
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+        if not self.groups.is_open or self.current is None:
+            return ""
+        return f"{self.current.file} at {self.current.offset:,}: transaction {self.current.id or 'without GTID'}"
 
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
@@ -427,8 +436,19 @@ class RowChanges(msgspec.Struct):
         )
         return RecordChanges(
             _iter_row_changes(rows, place, transaction, table),
-            (*self._report_partial_images(scene, table, rows), *cascade_findings),
+            (
+                *self._report_doubt(scene, table_map),
+                *self._report_partial_images(scene, table, rows),
+                *cascade_findings,
+            ),
         )
+
+    def _report_doubt(self, scene: EventContext, table_map: TableMap) -> Iterator[Finding]:
+        """Report column names that are only assumed, once per table."""
+        text = table_map.uncertain
+        if text and (table_map.full_name, text) not in self.reported:
+            self.reported.add((table_map.full_name, text))
+            yield event_finding(scene, "meta-mismatch", text, Severity.WARNING)
 
     def _report_partial_images(
         self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]

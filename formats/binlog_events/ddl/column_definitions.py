@@ -335,7 +335,8 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of a table.
 
     `key`: its primary key. `charset`: default character set of its columns; None if unknown. `versioned`: it keeps the
-    history of its rows. `given`: it comes from --schema and was not changed since.
+    history of its rows. `given`: it comes from --schema and was not changed since. `assumed`: a part of the log was
+    skipped since, which may have changed it.
     """
 
     columns: ColumnHints
@@ -343,6 +344,7 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     charset: str | None = None
     versioned: bool = False
     given: bool = False
+    assumed: bool = False
 
 
 class _NewColumn(msgspec.Struct, frozen=True):

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 MAX_PENDING_BYTES = 4 * MIB
 """Maximum total size of pending statements, and of a single one, in bytes."""
 
+_ASSUMED_NAMES = (
+    "the names of the columns of {} are assumed: a part of the log before this was skipped, which may have changed "
+    "them; compare them with its CREATE TABLE on the server"
+)
 _UNREADABLE_STATEMENT = "a statement of the log that may be about tables cannot be read"
 
 
@@ -111,16 +115,17 @@ class TableHistory(msgspec.Struct):
         if self.size > MAX_PENDING_BYTES:
             self.get_definitions()
 
-    def discard(self, reason: str = "") -> None:
-        """Discard all definitions: a part of the log was skipped, which may have contained statements.
-
-        `reason`: text that is reported for tables from now on.
-        """
-        if self.schema is not None or reason:
-            self.get_definitions().invalidate(reason)
-        else:
-            self.pending, self.size, self.load_earlier_state, self._definitions = [], 0, None, None
+    def discard(self, reason: str) -> None:
+        """Discard all definitions, as a statement cannot be read. `reason`: text reported for tables from now on."""
+        self.get_definitions().invalidate(reason)
         self._folded = self._carried = None
+
+    def skip_part(self) -> None:
+        """Mark the definitions as assumed: a part of the log was skipped, which may have contained statements."""
+        from binlogtool.formats.binlog_events.ddl.table_definitions import SKIPPED_PART
+
+        if not self.is_empty and self.pending[-1:] != [SKIPPED_PART]:
+            self.add_statement(SKIPPED_PART)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -227,6 +232,8 @@ class TableHistory(msgspec.Struct):
         if reason:
             return replace(table, uncertain=reason, memo={})
         completed = add_column_details(table, definition) if has_names else table.with_hints(definition.columns)
+        if definition.assumed and not has_names:
+            completed = replace(completed, uncertain=_ASSUMED_NAMES.format(table.qualified_name), memo={})
         return add_primary_key(replace(completed, declared=not (has_names or definition.given), memo={}), definition)
 
     def find_definition(self, table: TableMap) -> TableDefinition | str:
@@ -282,9 +289,25 @@ def find_earlier_state(
     `is_next_file`: returns whether the file with the second name follows that with the first name in the same log.
     """
     earlier = head.preceding
-    if earlier is None or not is_next_file(earlier.last_name, head.name):
+    if earlier is None:
         return None
-    return partial(earlier.compute_state, format_name)
+    if is_next_file(earlier.last_name, head.name):
+        return partial(earlier.compute_state, format_name)
+    if _NUMBER.sub("", earlier.last_name) != _NUMBER.sub("", head.name):
+        return None
+    return partial(_load_before_gap, partial(earlier.compute_state, format_name))
+
+
+_NUMBER = re.compile(r"(?<=[.-])\d+(?=$|\.)")
+"""Number of a log in its name."""
+
+
+def _load_before_gap(load_state: Callable[[], Any]) -> Any:
+    """Return the state at the end of a file that is not the one before: its definitions are assumed."""
+    history = TableHistory()
+    history.import_state(load_state())
+    history.skip_part()
+    return history.export_state()
 
 
 def add_column_details(table: TableMap, definition: TableDefinition) -> TableMap:

@@ -552,7 +552,7 @@ class TableMap:
         table_id_size: size of the table id in bytes, here and in the row events.
         mariadb: whether a MariaDB server wrote it; None = unknown.
         declared: names and other properties of the columns come from earlier statements of the log.
-        uncertain: why the column names from these statements are not used; "" = they are certain.
+        uncertain: why the column names from these statements are not used, or only assumed; "" = they are certain.
         memo: objects that other modules derive from this map and cache here (decoders); not part of its value.
     """
 
@@ -595,6 +595,7 @@ class TableMap:
             "database": self.database,
             "table": self.table,
             **({"declared": DECLARED_FROM_DDL} if self.declared else {}),
+            **({"assumed": True} if self.declared and self.uncertain else {}),
             "columns": self._columns_as_json(),
         }
         if self.primary_key is not None:

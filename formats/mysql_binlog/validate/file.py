@@ -472,7 +472,7 @@ class BinlogValidator:
         self.end_rules.note_damage(start, end)
         self.gtid_rules.skip_damage()
         self.row_rules.end_statement()
-        self.row_rules.maps.discard_definitions()
+        self.row_rules.maps.skip_part()
         self.row_rules.is_after_damage, self.row_rules.may_be_inherited = True, False
         self.row_rules.events_without_map = 0
         self.transactions.reset()

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.errors import join_names
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding, SetMember
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
@@ -327,6 +328,7 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextContext)]
     indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
     listings = _collect_listings(indexes)
+    yield from _find_mixed_logs(logs)
     for base in sorted({*logs, *listings}):
         listed_files, chain_logs = listings.get(base, ListedFiles()), logs.get(base, [])
         if chain_logs:
@@ -341,6 +343,32 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
         if match and isinstance(_get_context(member), GtidIndexContext) and _find_log(logs, match["log"]) is None:
             text = f"the GTID index of {to_printable(match['log'])}, which does not exist"
             yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
+
+
+def _find_mixed_logs(logs: Mapping[str, list[ChainedLog]]) -> Iterator[SetFinding]:
+    """Yield findings about logs of several servers, by base names and writers; relay logs may be beside a log."""
+    is_relay = {base: getattr(_get_context(chain[0].member), "is_relay_log", True) for base, chain in logs.items()}
+    binlogs = {base: chain for base, chain in logs.items() if not is_relay[base]}
+    if len(binlogs) > 1:
+        names = join_names(map(to_printable, sorted(binlogs)))
+        text = f"there are several logs here ({names}): name the files of one log"
+        first = binlogs[sorted(binlogs)[1]][0]
+        yield SetFinding(first.member.name, make_finding("extra-member", None, 0, text))
+    for chain in binlogs.values():
+        for before, after in pairwise(chain):
+            writers = [_describe_writer(_get_context(one.member)) for one in (before, after)]
+            if None not in writers and writers[0] != writers[1]:
+                text = f"it was written by {writers[1]}, {to_printable(before.name.name)} by {writers[0]}"
+                text += ": these are logs of two servers, or the server was replaced or its id changed"
+                yield SetFinding(after.member.name, make_finding("extra-member", None, 0, text))
+
+
+def _describe_writer(context: Any) -> str | None:
+    """Return the product and the id of the server that wrote a log; None if they are unknown."""
+    server_id = getattr(context, "server_id", None)
+    if server_id is None:
+        return None
+    return f"{'MariaDB' if context.description.is_mariadb else 'MySQL'} with server id {server_id}"
 
 
 def _get_context(member: SetMember) -> Any:

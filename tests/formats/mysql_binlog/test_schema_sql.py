@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import UsageError
+from binlogtool.format_api.tables_and_changes import join_schema_files
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.statements import split_statements
 from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
@@ -153,9 +154,36 @@ def test_an_unqualified_table_serves_every_database_unless_two_differ() -> None:
     assert TableHistory("create table t (a int); create table t (a int);").complete_table_map(table()).column_keys == (
         "a",
     )
-    twice = TableHistory("create table t (a int); create table t (b int);").complete_table_map(table())
-    assert twice.column_keys == ("@1",)
-    assert "two tables" in twice.uncertain
+    with pytest.raises(UsageError, match=r"line 1 and line 2 define the table t differently; .*USE"):
+        parse_schema("create table t (a int);\ncreate table t (b int);")
+
+
+def test_files_that_define_a_table_alike_are_joined() -> None:
+    dump = "use shop;\ndrop table if exists t;\ncreate table t (a int);"
+    joined = join_schema_files(
+        [("all.sql", f"{dump}\nalter table t add b int;"), ("u.sql", "create table shop.u (c int)")]
+    )
+    assert sorted(parse_schema(joined).tables) == ["shop.t", "shop.u"]  # the default database ends with its file
+    both = join_schema_files([("all.sql", dump), ("shop.sql", dump.replace("drop table if exists t;", ""))])
+    assert [column.name for column in parse_schema(both).tables["shop.t"].columns] == ["a"]
+
+
+@pytest.mark.parametrize("drop", ["drop table if exists t;", ""])
+@pytest.mark.parametrize("create", ["create table t", "create table if not exists t", "create or replace table t"])
+def test_files_that_define_a_table_differently_are_refused(drop: str, create: str) -> None:
+    files = [
+        ("old.sql", "\ncreate table shop.t (a int);"),
+        ("new.sql", f"use shop;\n{drop}\n\n{create} (a int, b int);"),
+    ]
+    message = "--schema: old.sql line 2 and new.sql line 4 define the table shop.t differently; "
+    with pytest.raises(UsageError) as error:
+        parse_schema(join_schema_files(files))
+    assert str(error.value) == message + "keep the definition from before the first log"
+
+
+def test_a_script_may_drop_and_create_a_table_again() -> None:
+    found = parse_schema("create table d.t (a int); drop table d.t; create table d.t (b int);").tables["d.t"]
+    assert [column.name for column in found.columns] == ["b"]
 
 
 def test_a_qualified_table_goes_before_an_unqualified_one() -> None:
