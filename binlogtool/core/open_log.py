@@ -776,11 +776,9 @@ class LogReader(LogFiles):
         )
 
     def _make_link_checker(self) -> SetLinkChecker | None:
-        if not self.checks_links:
-            return None
         hints = replace(self._hints, earlier=None, level=None, objects=False)
-        open_again = lambda f: open_file(f.path, f.name, f.format, self._limits, hints=hints)  # noqa: E731
-        return SetLinkChecker(open_again, self.make_scan, self._limits)
+        reopen_file = lambda f: open_file(f.path, f.name, f.format, self._limits, hints=hints)  # noqa: E731
+        return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 
     def find_broken_links(self, selection: Selection) -> list[FileFinding]:
         """Return where the files of the log do not follow each other, for readers that read them one by one."""
