@@ -776,10 +776,8 @@ class LogReader(LogFiles):
         )
 
     def _make_link_checker(self) -> SetLinkChecker | None:
-        def reopen_file(file: LogFile) -> LogFile:
-            hints = replace(self._hints, earlier=None, level=None, objects=False)  # as the rules for sets need them
-            return open_file(file.path, file.name, file.format, self._limits, hints=hints)
-
+        hints = replace(self._hints, earlier=None, level=None, objects=False)
+        reopen_file = lambda f: open_file(f.path, f.name, f.format, self._limits, hints=hints)  # noqa: E731
         return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 
     def find_broken_links(self, selection: Selection) -> list[FileFinding]:
