@@ -183,7 +183,7 @@ _MAX_MISSES = 2
 
 
 class DiffLookahead:
-    """Look-ahead in one log, from its beginning each time. begin: function that creates its units again."""
+    """Search ahead in one log; each search reads the log from its start. begin: function that restarts the reading."""
 
     def __init__(self, begin: Callable[[], DiffUnits]) -> None:
         self._begin = begin

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class VerifyOptions(msgspec.Struct, frozen=True):
     """Options for verifying each path.
 
-    state: results of earlier runs. max_duration: seconds. master: the Spark to use; None = no Spark.
+    state: results of earlier runs. max_duration: seconds. master: Spark master URL; None = no Spark.
     """
 
     depth: str

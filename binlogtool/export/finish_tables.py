@@ -148,7 +148,9 @@ class TableFinisher(msgspec.Struct, frozen=True):
         files, text_bytes, sink = list[tuple[Path, Path]](), 0, None
         for path in map(Path, task.table.paths):
             if not os.path.lexists(path):
-                raise InputOutputError(f"{path}: a task wrote this file, but it is not there; the output is not usable")
+                raise InputOutputError(
+                    f"{path}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
+                )
             with parquet.ParquetFile(path) as file:
                 if self._is_final(file.schema_arrow, task.schema):
                     text_bytes += self._close_sink(sink, files) + self._count_texts(file, task.schema)

@@ -333,7 +333,9 @@ def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
         suffix = relative.name.partition(".")[2]
         target = relative.with_name(f"part-{number:05}.{suffix}")
         if not os.path.lexists(source):
-            raise InputOutputError(f"{source}: a task wrote this file, but it is not there; the output is not usable")
+            raise InputOutputError(
+                f"{source}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
+            )
         (stage / target).parent.mkdir(parents=True, exist_ok=True)
         source.rename(stage / target)
         counts.outputs[number] = replace(output, path=str(target))

@@ -442,7 +442,7 @@ class RouterSummary(msgspec.Struct):
     def add_unfinished(self, text: str) -> None:
         """Add a remark about a transaction without end. text: names it; "" = there is none."""
         if text:
-            self.add_remark(f"{text} has no end in what was read; its rows are included, with commit = false")
+            self.add_remark(f"{text} has no end in the part that was read; its rows are included, with commit = false")
 
     def is_continued_by(self, other: RouterSummary) -> bool:
         """Return True if the next part of the log may continue the open transaction."""
@@ -465,7 +465,8 @@ class RouterSummary(msgspec.Struct):
             message = describe_missing_table(self.seen, pattern)
             if count := self.unlogged_records + self.other_unlogged_records:
                 message += (
-                    f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                    f" (because of binlog_format it also lacks the rows that {count:,} "
+                    f"{'statement' if count == 1 else 'statements'} changed)"
                 )
             raise UsageError(f"--object {pattern}: {message}")
 

@@ -94,7 +94,7 @@ class BodyCodeGenerator(ABC):
         self.emit_zeros(body.ops)
 
     def emit_zeros(self, ops: tuple[Op, ...]) -> None:
-        """Emit code that sets the variables of cases that may not be taken to 0."""
+        """Emit code that sets to 0 the variables of cases that may be skipped."""
         for path in sorted(find_unset_variables(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 

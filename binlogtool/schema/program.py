@@ -417,7 +417,7 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class RepeatToEnd(msgspec.Struct, frozen=True):
-    """Execute the operations until no byte is left; each time they take at least one. Only in bodies."""
+    """Repeat the operations until no byte is left; each pass takes at least one byte. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]

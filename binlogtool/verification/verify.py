@@ -332,7 +332,7 @@ def _report_unprovable_end(scan: Scan, format_: Format, verdict: ValidationResul
     """Yield a note if the format has no mark by which a closed file differs from one that was cut between records."""
     is_proven = format_.validation.is_closed_end_proven
     if is_proven is not None and scan.records and not is_proven(verdict.facts):
-        text = "no closed end can be proved: a file of this format that is cut between two records looks the same"
+        text = "this format has no end mark: a file that was cut between two records looks complete"
         yield make_finding("unclean-close", scan.end, 0, f"{text}; compare its size with the source", provable=False)
 
 

@@ -440,7 +440,7 @@ def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[F
 
 def _description_checksum_wrong(start: int, description: FormatDescription) -> Finding:
     """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
-    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
+    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only checksum of the file"
     return make_finding("checksum-mismatch", start, description.size, text, record=0)
 
 
@@ -451,8 +451,8 @@ UNDECLARED_CHECKSUMS = "undeclared-checksums"
 def _checksums_undeclared(start: int, description: FormatDescription) -> Finding:
     """Return the finding about events with checksums that FORMAT_DESCRIPTION does not declare."""
     text = (
-        "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with theirs: servers read each "
-        "as content of its event, and cannot apply its rows"
+        "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with checksums: servers read "
+        "each checksum as content of its event, and cannot apply its rows"
     )
     at = start + description.size - CHECKSUM_SIZE - 1
     return make_finding("bad-header", at, 1, text, record=0, diagnosis=UNDECLARED_CHECKSUMS, expected=1, actual=0)

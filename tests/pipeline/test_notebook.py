@@ -266,7 +266,7 @@ def test_iterations_do_not_know_of_each_other_and_leave_nothing_open(orders: Any
     assert handles() == 0
     assert [batch.num_rows for batch in orders.batches(4)] == [4, 4, 1]
     assert sum(batch.num_rows for batch in orders.batches(1)) == 9
-    with pytest.raises(UsageError, match="1 is the least"):
+    with pytest.raises(UsageError, match="must be at least 1"):
         orders.batches(0)
 
 

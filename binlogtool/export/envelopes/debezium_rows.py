@@ -208,7 +208,7 @@ class _Images:
 
 
 class _EventSource(NamedTuple):
-    """The member `source` of the rows of an event, before and after the number of the row."""
+    """JSON text of the member `source` of an event's rows, in two parts: before and after the row number."""
 
     head: bytes
     tail: bytes

@@ -130,7 +130,7 @@ class MessageScript(msgspec.Struct):
         return data, reached
 
     def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Ignore skipped records."""
+        """Do nothing: a skipped record gives no message."""
 
     @property
     def row_changes(self) -> int:
@@ -193,6 +193,6 @@ def _create_encoder(options: EnvelopeOptions, *, keeps_changes: bool) -> Message
 
 
 def _create_row_encoder(options: EnvelopeOptions) -> DebeziumRowEncoder | None:
-    """Return the encoder for many rows at once; None if messages need more than rows have."""
+    """Return the encoder for many rows at once; None if the messages need data that rows lack."""
     needs_changes = options.provide_transaction_metadata or options.include_query
     return None if options.envelope != "debezium" or needs_changes else DebeziumRowEncoder(options, __version__)

@@ -613,7 +613,7 @@ def _skip_exists(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], b
 
 
 def _split_placement(words: list[SqlWord]) -> tuple[list[SqlWord], str | None]:
-    """Return a definition and the column that it is placed after: "" for FIRST, None if it does not say."""
+    """Return a definition and the column that it is placed after: "" for FIRST, None if the text names no place."""
     if _upper_word(words, len(words) - 1) == "FIRST":
         return words[:-1], ""
     if len(words) > 2 and words[-2].upper == "AFTER":

@@ -222,7 +222,7 @@ class TableCatalog(msgspec.Struct):
         ]
 
     def reason_against_statements(self, table: TableMap, description: FormatDescription) -> str | None:
-        """Return why SQL statements about this table would not have the effect of its row events; None if they do."""
+        """Return why SQL statements cannot reproduce the row events of this table; None if they can."""
         cached = self._reasons.get(id(table))
         if cached is None:
             if len(self._reasons) >= _MAX_CACHED_MAPS:

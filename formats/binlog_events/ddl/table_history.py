@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_PENDING_BYTES = 4 * MIB
 """Maximum total size of pending statements, and of a single one, in bytes."""
 
-_UNREADABLE_STATEMENT = "a statement of the log that may be about tables cannot be read"
+_UNREADABLE_STATEMENT = "a statement in the log that may define tables cannot be parsed"
 
 
 class TableHistory(msgspec.Struct):
@@ -253,7 +253,7 @@ def find_earlier_state(
 ) -> Callable[[], Any] | None:
     """Return a function that loads the state from the preceding files; None if no preceding file is known.
 
-    `is_next_file`: returns whether the file with the second name follows that with the first name in the same log.
+    `is_next_file`: returns whether the second file directly follows the first one in the same log.
     """
     earlier = head.preceding
     if earlier is None or not is_next_file(earlier.last_name, head.name):

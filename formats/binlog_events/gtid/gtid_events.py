@@ -231,7 +231,7 @@ def _order_error(id_: int, before: int) -> MalformedError:
 def _check_ignorable(id_: int, last: int) -> None:
     """Check that an unknown field may be ignored: fields up to `last_non_ignorable_field` must be known."""
     if id_ <= last:
-        raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
+        raise MalformedError(f"field {id_} is unknown, and marked as not ignorable", finding_id="unsupported-version")
 
 
 class TaggedMessage(Construct):  # type: ignore[misc]

@@ -347,7 +347,10 @@ def _join_qualified_names(words: list[bytes]) -> list[bytes]:
 # --- Filters of a script ---
 
 _BY_DATABASE = (
-    "statement with another default database names a selected one: --database selects by the default database",
+    (
+        "the statement names a selected database, but its default database is another: --database selects "
+        "statements by their default database"
+    ),
     "statements with other default databases name selected ones: --database selects by the default database",
 )
 _BY_OBJECT = (
@@ -512,9 +515,9 @@ class PartialTransactions(msgspec.Struct):
             return []
         subject = "transaction is" if self._count == 1 else "transactions are"
         message = (
-            f"{self._count:,} {subject} only partly selected, the first one is {self._first_gtid}: the script contains"
+            f"{self._count:,} {subject} selected only in part (first: {self._first_gtid}); the script has the selected"
         )
-        message += " the selected part, and rolls it back where the end is missing"
+        message += " part, and a ROLLBACK where the end is missing"
         return [make_finding("statement-left-out", None, 0, message, severity=Severity.WARNING)]
 
 
