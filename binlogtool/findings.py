@@ -278,7 +278,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "statement-large": _make_explanation(
             _W,
             "The script has a statement that is larger than what servers accept by default.",
-            "An event holds one large row; it cannot be split where the server cannot join the parts again.",
+            "An event has one large row, and is not split, because the server could not join the parts again.",
             "Raise max_allowed_packet on the server that runs the script, as the message says; the client "
             "needs no setting.",
         ),

@@ -295,7 +295,7 @@ def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
 
 
 _DUMP_COMMAND = "binlogtool dump -O jsonl --fields offset,type,txn,object,body"
-"""Prints the same for the same records of two directories: no path."""
+"""Prints equal lines for equal records of two directories, because it prints no path."""
 
 
 def _get_single_file(log: LogReader) -> LogFile:

@@ -482,8 +482,8 @@ command = Command(
     at the end of a file) has no row, only an entry in the manifest. --object implies --level event for an .ibb file.
 
     Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is configured
-    by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
-    in TMPDIR, then uploaded, _SUCCESS last; existing output is never replaced.
+    by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. The --output of tables can be a URL, too: it is written
+    and checked in TMPDIR, then uploaded, _SUCCESS last; existing output is never replaced.
 
     --append adds to --output, a directory, what is new since the last run: whole transactions of files that grow,
     rotate and are purged; if nothing is new, it does nothing. OUTPUT/_binlogtool/N.json describes the output

@@ -218,7 +218,7 @@ def _print_explanation(
         for reason, rule in one.rules.items()
     }
     if not decisions:
-        raise UsageError(f"--explain {record_text}: the replay reads no such record")
+        raise UsageError(f"--explain {record_text}: the replay reads no record with this number")
     for decision in decisions:
         if form != "text":
             out.write(encode_line({**decision_to_json(decision), "rule": rules[decision.reason]}))
@@ -248,8 +248,8 @@ command = Command(
             is_common=True,
             type=click.Choice(["server", "strict", "force"]),
             default="server",
-            help="Rules of the replay. server: the engine's own (default); strict: stop at any error; force: continue "
-            "as the engine's recovery mode does.",
+            help="Rules of the replay: server (the engine's own, default), strict (stop at any error), or force "
+            "(continue as the engine's recovery mode does).",
         ),
         option(
             ["--against"],

@@ -238,7 +238,7 @@ def carried_log_key(name: str) -> str:
 
 
 def carried_order(name: str) -> tuple[list[int], str]:
-    """Return the sort key of a file among those of its `carried_log_key`: with one number, by the name's extension."""
+    """Return the sort key among files with one `carried_log_key`; equal numbers are sorted by extension."""
     return sequence_numbers(name), os.path.splitext(name)[1]
 
 

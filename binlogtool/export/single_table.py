@@ -96,7 +96,7 @@ class TableSearch:
     def read_older_files(
         self, files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None
     ) -> None:
-        """Read what files before these (path, format) pairs say about tables."""
+        """Read the table definitions in the files before these (path, format) pairs."""
         self._older = read_older_tables(files, limits, backend, hints)
 
     def read_log(self, log: LogReader, selection: Selection) -> None:

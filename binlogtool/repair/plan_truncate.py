@@ -652,7 +652,7 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
 
 
 def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
-    """Return the file because of which a plan is refused, if a salvaged copy of it would be allowed; else None."""
+    """Return the file that makes the plan be refused, if a salvaged copy of it would be allowed; else None."""
     blocking_file, policy = plan.blocking_file, plan.policy
     if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
         return None

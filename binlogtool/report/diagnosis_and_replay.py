@@ -532,7 +532,7 @@ def render_diagnosis_text(
 
 
 def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
-    """Yield the line of a healthy log; for an end that the server accepts and for warnings, also what they are."""
+    """Yield the line of a healthy log, and lines about an end that the server accepts and about warnings."""
     state = describe_log_state(diagnosis)
     verb = "start" if diagnosis.start == OPEN else "starts"
     starts = f": {verb} {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
@@ -588,7 +588,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
 
 
 def _describe_engine(diagnosis: Diagnosis) -> list[str]:
-    """Return lines about the position up to which the storage engine has committed, where its files tell it."""
+    """Return lines about the position up to which the storage engine has committed, where its files contain it."""
     found = (replay.details.get("storage_engine") for replay in diagnosis.replays)
     return [escape(str(details["text"])) for details in found if details]
 

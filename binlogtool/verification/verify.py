@@ -407,7 +407,7 @@ def _needs_unpacking(group: LogGroup) -> bool:
 
 
 def _restore_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
-    """Return the member with the path of its compressed file in place of that of its unpacked file."""
+    """Return the member with the path of its compressed file instead of its unpacked file."""
     report = replace(one.report, path=unpacked.restore_path(one.report.path))
     return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))
 
@@ -542,7 +542,7 @@ def _validate_set(
 
 
 def _describe_irregular(group: LogGroup, found: SetFinding) -> SetFinding:
-    """Return the finding; if the name of a missing file is that of a link, a directory or a FIFO, it says so."""
+    """Return the finding; it reports whether a link, a directory or a FIFO has the name of the missing file."""
     if found.finding.id != "missing-member" or is_url(group.path) or found.file in group.names:
         return found
     kind = find_entry_kind(os.path.join(group.path, found.file))
@@ -891,7 +891,7 @@ def resolve_with_compressed(path: str, format: str, skip_unlistable: bool = Fals
 def _add_compressed_members(
     path: str, groups: Sequence[LogGroup], skipped: Sequence[SkippedFile], format: str
 ) -> tuple[list[LogGroup], set[SkippedFile]]:
-    """Return the logs in a directory with those of these files that are compressed members, and these files."""
+    """Add the compressed members among the skipped files to the logs; return logs and added files."""
     groups, members = list(groups), set[SkippedFile]()
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
     unproven: list[SkippedFile] = []

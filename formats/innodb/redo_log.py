@@ -563,7 +563,7 @@ def summarize_redo_log(log: RedoLog) -> RedoSummary:
 
 
 class _SummaryCollector:
-    """Collects what `summarize_redo_log` reports."""
+    """Collector of the facts that `summarize_redo_log` reports."""
 
     def __init__(self, log: RedoLog, checkpoint: RedoCheckpoint) -> None:
         self.log, self.checkpoint = log, checkpoint

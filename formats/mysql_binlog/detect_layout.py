@@ -131,7 +131,7 @@ def infer_checksum_form_from_next_event(
 
 
 def has_contradicting_version(description: FormatDescription) -> bool:
-    """Return whether the version is that of a server without checksums while the rest of the event is not.
+    """Return whether the version is that of a server without checksums while the rest of the event is from a newer one.
 
     The contents of such an event cannot be trusted.
     """

@@ -113,7 +113,7 @@ class MessageScript(msgspec.Struct):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Return the lines for the first of these records, as far as rows can be encoded at once, and the next record.
+        """Return the lines for as many of the first records as can be encoded at once, and the next record.
 
         See `format_api.tables_and_changes.ScriptWriter`.
         """

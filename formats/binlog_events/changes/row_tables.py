@@ -606,7 +606,7 @@ def export_table(table_map: TableMap) -> TableSchema:
 
 
 def describe_unlogged_rows(text: str, database: str) -> str:
-    """Describe a statement that changes rows; the table that it names does not depend on what is known of tables."""
+    """Describe a statement that changes rows, with the table that its text names."""
     table = find_changed_table(text, database)
     return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
 

@@ -105,7 +105,6 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
 
 
 def _parse_key_id(digits: bytes, line_number: int) -> int:
-    """Parse a key id."""
     if not 0 < int(digits) < 1 << 32:
         raise KeyFileError(f"line {line_number} of the key file: invalid key id")
     return int(digits)

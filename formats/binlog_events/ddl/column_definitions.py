@@ -159,7 +159,7 @@ def _is_generated(upper_words: Sequence[str]) -> bool:
 
 
 def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str | None) -> str | None:
-    """Return the character set of a column; None if it has none or it is unknown."""
+    """Return the character set of a column; None if there is none, or it is unknown."""
     if type_name in _BYTE_TYPES or (type_name == "LONG" and _upper_word(definition, 1) == "VARBINARY"):
         return "binary"
     if type_name == "JSON":

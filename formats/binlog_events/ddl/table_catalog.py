@@ -135,7 +135,7 @@ class TableCatalog(msgspec.Struct):
     """Cache by identity of the table map, because it is looked up for every event."""
 
     def load_start(self, history: TableHistory | None) -> None:
-        """Start with what was known at the beginning of the part that is read; must be called first.
+        """Start with the definitions known at the beginning of the part that is read; must be called first.
 
         `history`: of the file; None = nothing is known.
         """

@@ -179,7 +179,6 @@ class TableDefinitions(msgspec.Struct):
         self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
     def _drop_table(self, name: str) -> None:
-        """Drop a table."""
         self.sequences.discard(name)
         bare = qualify_name("", split_table_name(name)[1])
         if bare in self.tables and bare != name:
@@ -254,7 +253,6 @@ class TableDefinitions(msgspec.Struct):
         return definition
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
-        """Apply CREATE DATABASE."""
         reader.skip_words("IF", "NOT", "EXISTS")
         name = self._table_key(reader.read_name()[0])
         charset = find_charset(reader.words[reader.at :]) or statement.charset

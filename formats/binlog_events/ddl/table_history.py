@@ -50,14 +50,14 @@ class TableHistory(msgspec.Struct):
     _carried: Any = None
     """Cached result of `carried`; None if it is outdated."""
     _start: tuple[Callable[[], Any] | None, Any] = (None, None)
-    """State at the start of what is read, or the function that loads it; None = there is none."""
+    """State at the start of the part that is read, or the function that loads this state; None = no state."""
 
     def __post_init__(self) -> None:
         if self._start == (None, None):
             self._start = (self.load_earlier_state, None)
 
     def copy_start(self) -> TableHistory:
-        """Return a history with the state at the start of what is read."""
+        """Return a history with the state at the start of the part that is read."""
         load_state, state = self._start
         result = TableHistory(self.schema, load_state, self.server_version)
         if state is not None:
@@ -234,7 +234,7 @@ def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
 
 
 def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
-    """Return why a definition cannot be that of this table map; "" if it can."""
+    """Return why a definition cannot belong to this table map; "" if it can."""
     source = "--schema gives" if definition.given else "the log's DDL gives"
     if len(definition.columns) != len(table.columns):
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"

@@ -276,7 +276,6 @@ def _display_value(id_: int, value: Any) -> Any:
 
 
 def _trace_fields(data: bytes, at: int, end: int, last: int) -> Iterator[TracePart]:
-    """Yield the trace of the fields."""
     before = -1
     while at < end:
         id_, stop = read_number(data, at, end)

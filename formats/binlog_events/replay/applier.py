@@ -485,13 +485,11 @@ class EventApplier:
         transaction.needs_commit, transaction.is_standalone = True, False
 
     def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
-        """Apply COMMIT."""
         yield from self._end_transaction(
             number, records, i, COMMITTED if self._open_transaction is not None else STATEMENT
         )
 
     def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
-        """Apply ROLLBACK."""
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.verdict is None:
             transaction.roll_back(transaction.first_record, number + 1, ROLLED_BACK)
@@ -520,7 +518,6 @@ class EventApplier:
     # -- XA ----------------------------------------------------------------------------------------------------------
 
     def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply XA_PREPARE."""
         body, transaction = records.bodies[i], self._open_transaction
         if body is None or transaction is None:
             yield from self._fail_undecodable(number, records, i) if body is None else self._rule_stray(number)
@@ -607,7 +604,6 @@ class EventApplier:
         yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
 
     def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply XID."""
         if self._open_transaction is None:
             yield from self._rule_stray(number)
             self._is_after_damage = False

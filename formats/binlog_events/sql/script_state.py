@@ -290,7 +290,7 @@ class StatementPattern:
         self.text = text
         self._words = _join_qualified_names(list(_iter_words(text.encode("utf-8", "surrogateescape"))))
         if not self._words:
-            raise UsageError(f"--stop-before {text!r}: no statement")
+            raise UsageError(f"--stop-before {text!r} contains no statement")
         self._first = self._words[0]
 
     def matches(self, sql: bytes, database: bytes | None) -> bool:
@@ -315,7 +315,7 @@ def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes | Non
 
 
 def _is_same_word(word: bytes, pattern_word: bytes, database: bytes | None) -> bool:
-    """Return whether a word equals a word of the pattern; if the database is not logged, it is that of the pattern."""
+    """Return whether a word equals a word of the pattern; a database that is not logged counts as equal."""
     if database is None:
         database = pattern_word.partition(b".")[0]
     return word == pattern_word or (b"." in pattern_word and b"%b.%b" % (database.upper(), word) == pattern_word)

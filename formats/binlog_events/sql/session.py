@@ -265,7 +265,7 @@ def _format_invoker(invoker: Mapping[str, Any]) -> str:
 
 
 def _format_assignments(values: Mapping[str, str]) -> list[bytes]:
-    """Return the SET of these variables; those of newer servers in a statement that others read as a comment."""
+    """Return the SET of these variables; older servers read the variables of newer ones as a comment."""
     common = ", ".join(f"{name}={value}" for name, value in values.items() if name not in _VERSION_COMMENTS)
     statements = [f"SET {common}".encode()] if common else []
     return statements + [

@@ -659,7 +659,7 @@ def _has_read_all(current_file: ReplayedFile) -> bool:
 
 
 def _lacks_documents(kind: str, body: Mapping[str, Any] | None) -> bool:
-    """Check that an UPDATE_ATTRS gives values that lie outside of it."""
+    """Return whether the values of an UPDATE_ATTRS could not be read, because they are outside of the record."""
     payload = None if kind != OldOp.UPDATE_ATTRS.name or body is None else body.get("payload")
     return isinstance(payload, Mapping) and "documents" not in payload
 

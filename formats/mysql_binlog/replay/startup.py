@@ -178,7 +178,7 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
 
 
 def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
-    """Return the server's log in a directory; None if this is not such a directory."""
+    """Return the server's log in a directory; None if the directory has no server's log."""
     relay_logs = sum(one.is_relay for one in logs)
     if not situation.is_directory or not situation.files or (relay_logs and 2 * relay_logs >= len(logs)):
         return None
@@ -214,7 +214,6 @@ def _is_data_directory(folder: str) -> bool:
 
 
 def _is_index_file(file: ExaminedFile) -> bool:
-    """Return whether a file is an index."""
     context = None if file.layout is None else file.layout.context
     return isinstance(context, TextContext) and context.kind is TextKind.INDEX
 
@@ -565,7 +564,7 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     return (
         ManualStep("restore the missing file from a backup; if there is no backup, move the whole log away", move),
         ManualStep(
-            "decide over prepared transactions: run once with the server's usual options (it exits by itself)", command
+            "decide about prepared transactions: run once with the server's usual options (it exits by itself)", command
         ),
     )
 
