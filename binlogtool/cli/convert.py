@@ -438,7 +438,7 @@ command = Command(
             ["--image"],
             group="Tables",
             type=click.Choice(("after", "before", "both", "changes")),
-            help="With --per-table: the row image to write (default: after).",
+            help="With --object or --per-table: the row image to write (default: after).",
         ),
         *envelope_options(),
         option(
