@@ -6,7 +6,7 @@ Each call imports what it needs when it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Unpack
@@ -71,7 +71,7 @@ def resolve_backend(name: str = "auto") -> str:
 
 def read_hints(
     *,
-    schema: Path | None = None,
+    schema: Path | Sequence[Path] | None = None,
     keyfile: Path | None = None,
     keyfile_secret: Path | None = None,
     level: str | None = None,
@@ -80,7 +80,7 @@ def read_hints(
     """Read the files that supply what a log does not contain itself.
 
     Args:
-        schema: a file with CREATE TABLE statements.
+        schema: a file with CREATE TABLE statements, or several.
         keyfile: the keys of encrypted logs (a key file or a keyring).
         keyfile_secret: a file with the secret that the key file itself is encrypted with.
         level: which units count as records, where the format has several levels.
@@ -585,7 +585,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
         plan: the plan.
         result: what was carried out; None = nothing yet.
     """
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     return encode_document(plan_to_json(plan, result))
@@ -593,7 +593,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
 
 def replay_as_json(result: ReplayResult) -> bytes:
     """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     return encode_document(replay_to_json(result))
@@ -601,7 +601,7 @@ def replay_as_json(result: ReplayResult) -> bytes:
 
 def manifest_as_json(manifest: Manifest) -> bytes:
     """Render a manifest as `convert -O json` does (binlogtool/manifest/1)."""
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
 
     return encode_document(manifest.to_dict())
 
@@ -620,7 +620,7 @@ def render_diagnosis(
         UsageError: the kind is unknown.
     """
     from binlogtool._version import __version__
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.diagnosis_and_replay import diagnosis_to_json, render_diagnosis_markdown
     from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS
 
@@ -685,14 +685,14 @@ def _render_junit(report: Report, fail_on: Severity | None) -> bytes:
 
 def _render_sarif(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool._version import __version__
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.ci_reports import report_to_sarif
 
     return encode_document(report_to_sarif(report, __version__))
 
 
 def _render_gitlab(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.ci_reports import report_to_gitlab
 
     return encode_document(report_to_gitlab(report))

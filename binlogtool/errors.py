@@ -73,6 +73,13 @@ def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
     return f"; did you mean {' or '.join(listed)}?" if listed else ""
 
 
+def join_names(names: Iterable[str], max_count: int = 8) -> str:
+    """Join names with commas; of more than `max_count`, say how many others there are."""
+    listed = list(names)
+    more = f" and {len(listed) - max_count:,} more" if len(listed) > max_count else ""
+    return ", ".join(listed[:max_count]) + more
+
+
 def unknown_name_error(noun: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a name that does not exist; it lists similar names, otherwise all names."""
     names = tuple(known)

@@ -20,7 +20,8 @@ STATUSES = {
         "Done; no problem was found (verify: no finding at or above --fail-on).",
         "The work was completed; a repair was written and verified clean. A reading command whose output is "
         "closed early "
-        "(| head) ends with this status, too, unless it had found something by then.",
+        "(| head) ends with this status, too, unless it had found something by then. A log that is still written may "
+        "end inside a transaction: a warning says so, and verify whether that is a fault.",
         "Nothing.",
     ),
     "1": StatusExplanation(

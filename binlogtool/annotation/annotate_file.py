@@ -334,8 +334,12 @@ class AnnotationWalker:
 
     def _annotate_batch_frame(self, batch: Batch, frame: int, runs: RecordRuns) -> AnnotatedPiece:
         start = batch.base + int(batch.frames["offset"][frame])
-        data = batch.frame_bytes(frame)
+        data, layout = batch.frame_bytes(frame), self.scan.layout
+        if (select := layout.frame.select_annotated) is not None:
+            select(layout.context, batch, frame)
         traced = self._trace_frame(start, data, batch.first_frame + frame, folds=self.folds and runs is None)
+        if select is not None:
+            select(layout.context, None, 0)
         rows = traced.rows
         if runs is not None and batch.rows is not None and batch.packed[frame]:
             origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]
@@ -642,13 +646,8 @@ def make_walker(
     file: LogFile, target: AnnotationTarget, limits: Limits, backend: str, *, live: bool = False
 ) -> AnnotationWalker:
     """Create the walker of one pass over a file, within the memory limits."""
-    limits = _limit_inflate(limits)
+    limits = replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
     return AnnotationWalker(file, target, limits, _make_scan(file, limits, backend, live))
-
-
-def _limit_inflate(limits: Limits) -> Limits:
-    """Limit unpacked payloads to a quarter of the memory, because they are in memory twice, with their rows."""
-    return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
 def _make_scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:

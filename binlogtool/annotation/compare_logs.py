@@ -191,7 +191,9 @@ class DiffLookahead:
 
     def find(self, reference: Sequence[DiffUnit], offset: int) -> int:
         """Return the offset, at or after `offset`, of units with the same content as some of `reference`; 0 = none."""
-        unique_runs = _find_unique_runs([hash(unit.content) for unit in reference])
+        content_hashes = [hash(unit.content) for unit in reference]
+        runs = Counter(tuple(content_hashes[i : i + _RUN_LENGTH]) for i in range(len(content_hashes) - _RUN_LENGTH + 1))
+        unique_runs = {run for run, times in runs.items() if times == 1}
         if not unique_runs or self._misses >= _MAX_MISSES:
             return 0
         units = self._begin()
@@ -203,12 +205,6 @@ class DiffLookahead:
                 return recent[0][1]
         self._misses += 1
         return 0
-
-
-def _find_unique_runs(content_hashes: Sequence[int]) -> set[tuple[int, ...]]:
-    """Return the runs that occur only once, as the beginnings and ends of transactions all have the same content."""
-    runs = Counter(tuple(content_hashes[i : i + _RUN_LENGTH]) for i in range(len(content_hashes) - _RUN_LENGTH + 1))
-    return {run for run, times in runs.items() if times == 1}
 
 
 # --- Comparison of two logs ---

@@ -73,6 +73,8 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: {error}") from None
     except RecursionError:
         raise UsageError(f"{name}: is nested too deeply") from None
+    if _has_zero_byte(values):
+        raise UsageError(f"{name}: a value contains a zero byte, which no option takes")
     table = _to_option_names({key: value for key, value in values.items() if not isinstance(value, dict)})
     commands = {
         key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
@@ -81,6 +83,13 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
         for key in [key for key in options if key in COMMAND_LINE_ONLY]:
             raise UsageError(f"{name}: --{key.replace('_', '-')} can only be given on the command line")
     return {**table, **commands}
+
+
+def _has_zero_byte(value: Any) -> bool:
+    """Return True if a text of the value has a zero byte, which arguments of a command line cannot have."""
+    if isinstance(value, dict):
+        return any(map(_has_zero_byte, value.values()))
+    return any(map(_has_zero_byte, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _to_option_names(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +139,15 @@ def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[
         if not all(isinstance(one, (str, int, float)) for one in (value if is_multiple else [value])):
             form = "text, a number, true or false"
             raise UsageError(f"configuration: {option}: write {form}{', or a list of them' if is_multiple else ''}")
+
+
+def list_repeatable_values(table: Mapping[str, Any], params: Iterable[click.Parameter]) -> dict[str, Any]:
+    """Return a table of the configuration file with a list of texts for each repeatable option."""
+    repeatable = {param.name for param in params if getattr(param, "multiple", False)}
+    return {
+        key: [str(one) for one in (value if isinstance(value, list) else [value])] if key in repeatable else value
+        for key, value in table.items()
+    }
 
 
 def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
@@ -359,6 +377,7 @@ class Command(_CommandWithHelp):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
         check_option_names(ctx.default_map or {}, self.name or "", self.params)
+        ctx.default_map = list_repeatable_values(ctx.default_map or {}, self.params)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

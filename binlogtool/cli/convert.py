@@ -26,6 +26,7 @@ from binlogtool.cli.options import (
     level_option,
     option,
     print_record_types,
+    report_unmatched_schema,
     require_paths,
     script_options,
     selection_options,
@@ -105,6 +106,7 @@ class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
     csv_safe: bool
     per_table: bool
     image: str | None
+    merge: bool
     append: bool
     final: bool
     manifest: str | None
@@ -204,6 +206,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         envelope=msgspec.structs.asdict(options.messages),
         per_table=options.per_table,
         image=options.image,
+        merge=options.merge,
         rows=script.rows,
         comments=script.comments,
         gtids=script.with_gtids,
@@ -218,6 +221,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
         run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+    report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 
 
@@ -227,13 +231,13 @@ def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.
     Raises:
         UsageError: an option on the command line asks for Spark where it is not used, or for processes beside it.
     """
-    if options.append or to not in _TABLES:
+    if options.append or not (to in _TABLES or (to == "jsonl" and options.messages.envelope)):
         subject = "--append works" if options.append else f"--to {to} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
                 name,
                 f"{subject} in this process; it cannot be combined with --{name} "
-                f"(--master is for {', '.join(_TABLES)})",
+                f"(--master is for {', '.join(_TABLES)}, and jsonl with --envelope)",
             )
         return None
     master = build_master(options.master, options.conf)
@@ -341,7 +345,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS
+        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS and one["offset"] is None
         if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
@@ -364,7 +368,7 @@ def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
     if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
         return False
     is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
-    return finding["severity"] in severities or is_table_note
+    return finding["severity"] in severities or is_table_note or finding["id"] == "extra-member"
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
@@ -403,7 +407,6 @@ command = Command(
         option(
             ["--partition-by"],
             group="Tables",
-            is_common=True,
             multiple=True,
             metavar="COL",
             help="Write a directory for each value of COL; COL is type, object, date, hour, …; repeatable.",
@@ -439,6 +442,13 @@ command = Command(
             group="Tables",
             type=click.Choice(("after", "before", "both", "changes")),
             help="With --object or --per-table: the row image to write (default: after).",
+        ),
+        option(
+            ["--merge"],
+            group="Tables",
+            is_common=True,
+            is_flag=True,
+            help="Only the current state of each row of tables.",
         ),
         *envelope_options(),
         option(
@@ -501,6 +511,9 @@ command = Command(
     added or dropped in the log are merged by name, types become wider: the manifest says where. See
     docs/tables.md. To get records of a table, use --where "object = 'shop.orders'".
 
+    --merge writes the rows of each key as its last change leaves them, in tables as --object and --per-table make them
+    (without --object: all). Columns that an image lacks come from earlier images of the row. Tables need a key.
+
     jsonl (as in `dump`), raw (the exact bytes of the records) and sql are one file in the order of the log.
     sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: a statement that contains the old name is an error.
@@ -538,6 +551,10 @@ command = Command(
         (
             "the rows of all tables of a database, typed",
             "binlogtool convert --to parquet --object 'shop.*' -o shop mariadb-bin.0000*",
+        ),
+        (
+            "the current rows of a table, from all of its logs",
+            "binlogtool convert --merge --to parquet --object shop.orders -o orders mariadb-bin.0000*",
         ),
         (
             "what is new since the last run",

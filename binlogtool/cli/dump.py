@@ -24,6 +24,7 @@ from binlogtool.cli.options import (
     level_option,
     option,
     print_record_types,
+    report_unmatched_schema,
     require_paths,
     script_options,
     selection_options,
@@ -122,6 +123,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
                 report_trouble(run, part)
         for piece in value_filler.fill(writer.finish(), {}):
             out.write(piece)
+    report_unmatched_schema(run, paths, log_hints)
     for text in field_names.warnings:
         run.say(text, level=-1)
     if field_names.warnings and field_names.are_all_unknown:
@@ -287,8 +289,8 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
                     places.append(f"{verb} at {format_offset(record.offset)} in {record.file}")
     if count:
         verb, names = "changes" if count == 1 else "change", ", ".join(selection.objects)
-        places += ["…"] if count > len(places) else []
-        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}")
+        more = f" and {count - len(places):,} more" if count > len(places) else ""
+        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}")
 
 
 _MAX_STATEMENTS = 5

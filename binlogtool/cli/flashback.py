@@ -16,6 +16,7 @@ from binlogtool.cli.options import (
     hint_options,
     level_option,
     option,
+    report_unmatched_schema,
     require_paths,
     script_options,
     selection_options,
@@ -80,6 +81,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         database=options.selection.database,
     )
     run.report_skipped_files()
+    report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 
 

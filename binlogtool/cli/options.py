@@ -467,9 +467,10 @@ def hint_options() -> list[click.Parameter]:
         option(
             ["--schema"],
             type=PATH,
+            multiple=True,
             metavar="FILE.sql",
             is_common=True,
-            help="CREATE TABLE statements: names and types of columns.",
+            help="CREATE TABLE statements: names and types of columns; repeatable.",
         ),
         option(
             ["--keyfile"],
@@ -808,7 +809,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Values of `hint_options`, `level_option` and `redo_option`."""
 
-    schema: str | None = None
+    schema: tuple[str, ...] = ()
     keyfile: str | None = None
     keyfile_secret: str | None = None
     level: str | None = None
@@ -835,6 +836,20 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
         from binlogtool.report.verify_and_plan_text import collect_read_options
 
         return collect_read_options(msgspec.structs.asdict(self), format_)
+
+
+def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binlogtool.Hints | None) -> None:
+    """Report a --schema that defines no table of the logs; a stream cannot be read for it."""
+    if hints is None or hints.schema is None or "-" in paths:
+        return
+    import binlogtool
+
+    settings = run.settings
+    with binlogtool.open(
+        paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=hints
+    ) as log:
+        if text := log.find_unmatched_schema():
+            run.say(text, level=-1)
 
 
 class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -949,7 +964,7 @@ def print_formats(run: CommandRun) -> int:
 
 def print_json(run: CommandRun, value: object) -> int:
     """Print a value as JSON."""
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
 
     with run.open_output(text=False) as out:
         out.write(encode_document(value))

@@ -42,7 +42,7 @@ def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
 
 
 def _write_json(run: CommandRun, ids: tuple[str, ...]) -> int:
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.verify_and_plan_text import explanation_to_json, status_to_json
 
     findings = [explanation_to_json(id_) for id_ in ids or EXPLANATIONS if id_ in EXPLANATIONS]
@@ -162,7 +162,7 @@ formats_command = Command(
 
 
 def _run_schema(run: CommandRun, name: str | None) -> int:
-    from binlogtool.core.json_text import encode_document
+    from binlogtool.format_api.json_values import encode_document
     from binlogtool.report.json_schema import SCHEMAS
 
     if name is not None and name not in SCHEMAS:

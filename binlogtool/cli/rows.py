@@ -21,13 +21,14 @@ from binlogtool.cli.options import (
     hint_options,
     level_option,
     option,
+    report_unmatched_schema,
     require_paths,
     selection_options,
     where_option,
     without_options,
 )
 from binlogtool.core.record_selection import FileFinding
-from binlogtool.errors import RefusedError, UsageError, suggest_names
+from binlogtool.errors import RefusedError, UsageError, join_names, suggest_names
 from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             unmatched = log.find_unmatched(by_time, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
                 run.say(text)
+    report_unmatched_schema(run, options.paths, options.hints.read())
     _report_troubles(run, troubles)
     return run.status
 
@@ -130,7 +132,7 @@ def _open_tables(
     tables = _select_tables(run, log, selection)
     if len(tables) > 1 and form not in _MANY_TABLES:
         raise UsageError(
-            f"-O {form} can hold the rows of only one table; choose it with --object: {_join_names(tables)}"
+            f"-O {form} holds the rows of one table; name one with --object: {join_names(tables)}"
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
     found = {table: _open_table(log, options, selection, table, selection.limit) for table in tables}
@@ -154,7 +156,7 @@ def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[st
     schemas = [rows.schema for rows in tables.values()] if columns else []
     for name in columns:
         if all(str(schema.field(name).type) == "null" for schema in schemas):
-            raise UsageError(f"--columns {name}: none of the tables {_join_names(list(tables))} has this column")
+            raise UsageError(f"--columns {name}: none of the tables {join_names(list(tables))} has this column")
 
 
 def _open_table(
@@ -192,17 +194,17 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
     if absent := _filter_tables(known, selection):
         unmatched = log.find_unmatched(where_to_look, 0)
         unmatched.require_none()
-        for text in (f"the selection contains no row of {_join_names(absent)}", *unmatched.absent):
+        for text in (f"the selection contains no row of {join_names(absent)}", *unmatched.absent):
             run.say(text)
         return []
     if not selection.objects:
-        raise UsageError(f"--exclude-object leaves out all tables of the log: {_join_names(known)}")
+        raise UsageError(f"--exclude-object leaves out all tables of the log: {join_names(known)}")
     wanted = selection.objects[-1].removeprefix("*.")
     databases = [f"{name.rpartition('.')[0]}.*" for name in known if "." in name]
     same_names = [name for name in known if name.rpartition(".")[2] == wanted]
     names = databases if wanted.endswith(".*") else known if "." in wanted else [n.rpartition(".")[2] for n in known]
     suggestion = f"; did you mean {' or '.join(same_names[:_MAX_LISTED])}?" if same_names else ""
-    suggestion = suggestion or suggest_names(wanted, names) or f"; it has {_join_names(known)}"
+    suggestion = suggestion or suggest_names(wanted, names) or f"; it has {join_names(known)}"
     raise UsageError(f"{wanted}: the log contains no such table{suggestion}")
 
 
@@ -229,10 +231,6 @@ def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
 
     wanted = selection.objects or ("*",)
     return [name for name in names if is_among(name, wanted) and not is_among(name, selection.exclude_objects)]
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_LISTED]) + (", …" if names[_MAX_LISTED:] else "")
 
 
 def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows, image: str) -> None:

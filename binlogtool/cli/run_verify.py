@@ -285,11 +285,15 @@ SECRET_OPTIONS = frozenset({"keyfile_secret"})
 
 
 class _FilePrefix(msgspec.Struct, frozen=True):
-    """Durable part of a file when it was verified. steady: its hash without the bytes that a server rewrites."""
+    """Durable part of a file when it was verified.
+
+    steady: its hash without the bytes that a server rewrites, which depend on the format.
+    """
 
     path: str
     end: int
     steady: str | None = None
+    format: str | None = None
 
 
 class _StateLine(msgspec.Struct, frozen=True):
@@ -317,7 +321,9 @@ def fingerprint_options(params: Iterable[click.Parameter], values: Mapping[str, 
         name, value = param.name or "", values.get(param.name or "")
         if name in RESULT_NEUTRAL_OPTIONS:
             continue
-        if param.type is PATH and value is not None:
+        if param.type is PATH and isinstance(value, tuple):
+            value = [_hash_file(path) for path in value] or None
+        elif param.type is PATH and value is not None:
             value = _file_stamp(value) if name in SECRET_OPTIONS else _hash_file(value)
         parts.append([name, value])
     return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "backslashreplace")).hexdigest()
@@ -568,14 +574,16 @@ def _make_absolute(path: str) -> str:
 
 def _build_prefix(file: FileReport) -> _FilePrefix:
     end = file.durable_end or 0
-    return _FilePrefix(_make_absolute(file.path), end, _hash_steady_bytes(file, end))
+    return _FilePrefix(_make_absolute(file.path), end, _hash_steady_bytes(file.path, file.format, end), file.format)
 
 
 def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileReport:
     """Return the report, with a finding if the part that was durable in the last run has changed."""
-    if old_prefix is None or old_prefix.steady is None or _hash_steady_bytes(file, old_prefix.end) == old_prefix.steady:
+    if old_prefix is None or old_prefix.steady is None:
         return file
     end = old_prefix.end
+    if _hash_steady_bytes(file.path, old_prefix.format or file.format, end) == old_prefix.steady:
+        return file
     text = (
         f"the first {end:,} bytes differ from those that an earlier run recorded (--state)"
         if file.size >= end
@@ -586,17 +594,17 @@ def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileRepor
     return replace(file, findings=(changed, *file.findings))
 
 
-def _hash_steady_bytes(file: FileReport, end: int) -> str | None:
+def _hash_steady_bytes(path: str, format_name: str, end: int) -> str | None:
     """Return the hash of the first `end` bytes without those that a server rewrites when it closes the file.
 
     None if the file is shorter.
     """
     first, last = (
-        formats.load_format(file.format).files.mutable_header if file.format in formats.list_names() else (0, 0)
+        formats.load_format(format_name).files.mutable_header if format_name in formats.list_names() else (0, 0)
     )
     digest, remaining = hashlib.sha256(), end
     try:
-        with open(file.path, "rb") as data:
+        with open(path, "rb") as data:
             head = data.read(min(last, end))
             digest.update(head[:first] + head[last:])
             remaining -= len(head)

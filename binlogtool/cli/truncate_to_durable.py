@@ -248,7 +248,7 @@ class _TruncateRunner:
 
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
         import binlogtool
-        from binlogtool.core.json_text import encode_line
+        from binlogtool.format_api.json_values import encode_line
         from binlogtool.report.verify_and_plan_text import plan_to_json, render_applied_text
 
         if self._json:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice, pairwise, product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,14 +20,12 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import unpack_payloads
 from binlogtool.core.open_file import CERTAIN_SCORE, HEAD_BYTES, Source, read_range
+from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import FrameLevel, locate_flip, step_register, unshift_register
 from binlogtool.limits import KIB, MIB
 from binlogtool.schema.compile_schema import find_leading_number
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
-
-if TYPE_CHECKING:
-    from binlogtool.findings import Finding
 
 # --- Evidence about damage ---
 

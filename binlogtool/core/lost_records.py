@@ -167,7 +167,8 @@ def _parse_gtid(text: object, type_: str, offset: int) -> _Mark | None:
 
 def _name_range(path: str, format_: Format, log: LogReader, damage: _Range, uneven: set[str]) -> LostRange:
     finding, last, unit = damage.finding, damage.last, format_.output.sequence_name
-    unique = _find_unique_source(format_, damage)
+    sources = damage.before.keys() - {_LOCAL} or damage.before.keys()
+    unique = next(iter(sources)) if len(sources) == 1 and format_.output.gtid_rules is None else None
     gaps = tuple(
         ("" if source == unique else source, before.number + 1, damage.after[source] - 1)
         for source, before in damage.before.items()
@@ -184,12 +185,6 @@ def _name_range(path: str, format_: Format, log: LogReader, damage: _Range, unev
     last_name = None if last is None else str(last.number) if last.source == unique else last.name
     is_end = finding.id == "torn-tail"
     return LostRange(path, finding.offset or 0, finding.length, unit, gaps, cut, may_be_cut, last_name, is_end)
-
-
-def _find_unique_source(format_: Format, damage: _Range) -> str | None:
-    """Return the source that its numbers need not name: the only one, or the only one with an origin."""
-    sources = damage.before.keys() - {_LOCAL} or damage.before.keys()
-    return next(iter(sources)) if len(sources) == 1 and format_.output.gtid_rules is None else None
 
 
 def _ends_transaction(format_: Format, log: LogReader, mark: _Mark) -> bool | None:

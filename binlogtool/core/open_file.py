@@ -296,7 +296,10 @@ def open_source(path: str) -> Source:
         InputOutputError: the path cannot be opened or read.
     """
     if path == "-":
-        return _open_standard_input()
+        spooled = spooled_input.get()
+        if spooled is None:
+            return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
+        return _decompress_source(_SpooledSource("-", spooled))
     if is_url(path):
         return _open_url(path)
     real_path = os.path.realpath(path)
@@ -340,13 +343,6 @@ class _SpooledSource(FileSource):
     def find_change(self) -> Finding | None:
         """Return None: nothing else has the file."""
         return None
-
-
-def _open_standard_input() -> Source:
-    spooled = spooled_input.get()
-    if spooled is None:
-        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
-    return _decompress_source(_SpooledSource("-", spooled))
 
 
 def _decompress_source(source: Source) -> Source:

@@ -67,7 +67,7 @@ from binlogtool.core.selected_damage import SelectedDamage
 from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
 from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, join_names, suggest_names
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
@@ -777,7 +777,8 @@ class LogReader(LogFiles):
 
     def _make_link_checker(self) -> SetLinkChecker | None:
         def reopen_file(file: LogFile) -> LogFile:
-            return open_file(file.path, file.name, file.format, self._limits, hints=replace(self._hints, earlier=None))
+            hints = replace(self._hints, earlier=None, level=None, objects=False)  # as the rules for sets need them
+            return open_file(file.path, file.name, file.format, self._limits, hints=hints)
 
         return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 
@@ -890,12 +891,9 @@ class LogReader(LogFiles):
 def _refuse_unseen_databases(renames: DatabaseRenames) -> None:
     """Raise UsageError if a database to rename is not among those of the log."""
     for name in renames.unseen:
-        known = ", ".join(sorted(renames.seen)[:_MAX_LISTED_DATABASES])
+        known = join_names(sorted(renames.seen))
         suggestion = suggest_names(name, renames.seen) or (f"; it has {known}" if known else "")
         raise UsageError(f"--rewrite {name}->{renames[name]}: the log has no database {name}{suggestion}")
-
-
-_MAX_LISTED_DATABASES = 8
 
 
 def _ends_reading(selection: Selection, found: FileFinding) -> bool:

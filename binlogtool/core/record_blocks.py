@@ -27,7 +27,6 @@ from msgspec import json
 from msgspec.structs import replace
 
 from binlogtool import limits
-from binlogtool.core.json_text import encode_json, to_json_bytes
 from binlogtool.core.record_filter import (
     MAX_BLOCK_RECORDS,
     MAX_GAP,
@@ -60,7 +59,7 @@ from binlogtool.format_api.format import (
     LongValue,
     split_into_pieces,
 )
-from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, escape_unsafe
+from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, encode_json, escape_unsafe, to_json_bytes
 from binlogtool.format_api.layout import (
     Batch,
     Column,
@@ -308,6 +307,10 @@ class BlockDecoder(msgspec.Struct, frozen=True):
                 else:
                     yield self.make_block(batch, *runs[0], envelope)
             return
+        if record_filter.is_by_names_only and self.script is None and not batch.inner:
+            if not record_filter.lacks_statements(batch, 0, batch.records.count):
+                yield from self._select_marked(batch, record_filter)
+            return
         if not record_filter.is_by_number_only or (batch.inner and not inside):
             yield from self.decode_batch(batch, record_filter)
             return
@@ -317,6 +320,19 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             yield from self._select_range(inner, record_filter, 0, inner.records.count)
             reached = holder + 1
         yield from self._select_range(batch, record_filter, reached, batch.records.count)
+
+    def _select_marked(self, batch: Batch, record_filter: RecordFilter) -> Iterator[RecordRange]:
+        """Yield the range from the first to the last selected record of a batch; learn from all of its records."""
+        count, context, decode_column = batch.records.count, self.layout.context, self.format.output.decode_column
+        if decode_column is None:
+            envelope = self.decode_envelopes(batch, 0, count)
+            marks = record_filter.mark_records(batch, lambda name, first, last: getattr(envelope, name)[first:last])
+        else:
+            decode_column(context, batch, "type", 0, 0)
+            marks = record_filter.mark_records(batch, partial(decode_column, context, batch))
+        start, stop = marks.find(1), marks.rfind(1) + 1
+        if stop:
+            yield RecordRange(self, batch, start, stop, marks[start:stop])
 
     def _select_range(self, batch: Batch, record_filter: RecordFilter, start: int, stop: int) -> Iterator[RecordRange]:
         for first, last in record_filter.select_runs(batch, start, stop, None):

@@ -258,6 +258,13 @@ class RecordFilter(msgspec.Struct):
         """True when the selection depends on neither `where` nor record numbers."""
         return self.where is None and self.selection.limit is None and self.skipped >= self.selection.skip
 
+    @property
+    def is_by_names_only(self) -> bool:
+        """True when the selection depends on the envelopes only, and on objects, types or origins among them."""
+        s = self.selection
+        has_names = s.objects or s.exclude_objects or s.types or s.origins or s.exclude_origins
+        return bool(has_names) and self.is_by_envelope_only
+
     def mark_records(self, batch: Batch, read_column: ColumnReader) -> bytes:
         """Return a byte for each record of the batch, 1 for the selected ones; requires `is_by_envelope_only`."""
         marks = bytearray(batch.records.count)
@@ -476,7 +483,7 @@ def split_position_gtids(position: str | None) -> list[str]:
     return split_gtid_sets(_strip_gtid_prefix(position))
 
 
-NUMBERED_GTID = re.compile(r"(.*[-:])(\d+)(?:-\d+)?")
+NUMBERED_GTID = re.compile(r"(.*[-:])(\d{1,20})(?:-\d+)?")
 """The source of a transaction (domain and server, or UUID), and its number, or the first one of a range."""
 _DOMAIN = re.compile(r"(\d+)-\d+-")
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
+from binlogtool.format_api.tables_and_changes import join_schema_files
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ MAX_SECRET_BYTES = 4 * KIB
 
 def read_hints(
     *,
-    schema: Path | None,
+    schema: Path | Sequence[Path] | None,
     keyfile: Path | None,
     keyfile_secret: Path | None,
     level: str | None = None,
@@ -240,19 +241,25 @@ def read_hints(
         InputOutputError: a file cannot be read.
         UsageError: a file is larger than a file of its kind can be.
     """
-    statements = _read_limited(
-        schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
-    )
-    if statements is not None and b"\0" in statements:
-        raise UsageError(f"--schema {schema}: the file has zero bytes; it is no text of CREATE TABLE statements")
+    paths = (schema,) if isinstance(schema, str | os.PathLike) else tuple(schema or ())
+    statements = [(os.fspath(path), _read_schema(path)) for path in dict.fromkeys(paths)]
     return Hints(
         keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
         keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
-        schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
+        schema=(join_schema_files(statements) if len(statements) > 1 else statements[0][1]) if statements else None,
         level=level,
         redo=None if redo is None else os.fspath(redo),
         keyfile_name=None if keyfile is None else os.fspath(keyfile),
     )
+
+
+def _read_schema(path: Path) -> str:
+    data = _read_limited(path, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
+    if b"\0" in (data or b""):
+        raise UsageError(
+            f"--schema {os.fspath(path)}: the file has zero bytes; it is no text of CREATE TABLE statements"
+        )
+    return (data or b"").decode("utf-8", "backslashreplace")
 
 
 def _read_limited(path: Path | None, max_bytes: int, purpose: str) -> bytes | None:
@@ -555,7 +562,7 @@ def _is_start_after_stop(selection: Selection, first: int | None, last: int | No
     return parse_position(texts[0], None, 1).value > parse_position(texts[1], None, 1).value
 
 
-_SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d+)")
+_SINGLE_GTID = re.compile(r"gtid:(\d+-\d+-|[\da-fA-F-]{36}:(?:\w+:)?)(\d{1,20})")
 
 
 _NO_SUCH_FILE = -1

@@ -7,16 +7,13 @@ of the log, the numbers between them are those of the lost transactions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from binlogtool.core.open_file import LogFile
 from binlogtool.core.record_filter import NUMBERED_GTID, RecordFilter, gtid_source
-
-if TYPE_CHECKING:
-    from binlogtool.core.open_file import LogFile
-    from binlogtool.core.scan import DamagedRange
-    from binlogtool.findings import Finding
-    from binlogtool.format_api.layout import Batch
-    from binlogtool.format_api.tables_and_changes import ScriptWriter
+from binlogtool.core.scan import DamagedRange
+from binlogtool.findings import Finding
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.tables_and_changes import ScriptWriter
 
 _MAX_CHECKED = 10_000
 """Maximum number of lost transactions that are compared with the selection."""

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
 from binlogtool.core.progress import strip_compressed_suffix
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import SetMember
-
-if TYPE_CHECKING:
-    from binlogtool.core.record_filter import RecordFilter
-    from binlogtool.format_api.layout import Batch
-    from binlogtool.limits import Limits
+from binlogtool.format_api.format import FileLink, SetMember
+from binlogtool.format_api.layout import Batch
+from binlogtool.limits import Limits
 
 _END_BYTES = 1024
 """Number of bytes at the end of a file that can prove which file follows."""
@@ -97,24 +94,44 @@ class SetLinkChecker:
         if not file.layout.has_records or is_proven is None or not _is_local_file(file):
             return []
         self._previous, self._before_path = file, "" if before is None else before.path
-        if before is None or before.format is not file.format or not _is_same_log(before, file):
+        if before is None or before.format is not file.format:
             self._chain = []
             return []
-        first, second = _member_name(before.path), _member_name(file.path)
-        if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:
+        mixed = self._find_mixed_logs(before, file)
+        if mixed or not _is_same_log(before, file):
             self._chain = []
-            text = f"{second} is older than {first}, but it is read after it; name the files in the order of the log"
-            return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_order=True)]
+            return mixed
+        first, second = _member_name(before.path), _member_name(file.path)
         try:
-            if is_proven(first, second, self._read_end(before)):
+            if is_proven(FileLink(first, second, before.layout, file.layout, self._read_end(before))):
                 self._chain = []
                 return []
+            if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:
+                self._chain = []
+                text = f"{second} is older than {first}, but it is read after it; "
+                text += "name the files in the order of the log"
+                return [BrokenLink(file.path, make_finding("sequence-regression", None, 0, text), is_order=True)]
             self._chain = self._chain[-_MAX_CHAIN:] or [self._validate_file(before)]
             self._chain.append(self._validate_file(file))
         except BinlogtoolError:
             self._chain = []  # the reader of the records reports it
             return []
         return self._validate_links(before, file)
+
+    def _find_mixed_logs(self, before: LogFile, file: LogFile) -> list[BrokenLink]:
+        """Return what says that two files of a folder are of two servers, once each."""
+        folders = [os.path.dirname(os.path.abspath(one.path)) for one in (before, file)]
+        validate_set = file.format.validation.validate_set
+        if validate_set is None or folders[0] != folders[1]:
+            return []
+        members = [SetMember(_member_name(one.path), one.layout, None, None) for one in (before, file)]
+        links = []
+        for one in validate_set(members):
+            key = (folders[0], one.finding.message)
+            if one.finding.id == "extra-member" and key not in self._reported:
+                self._reported.add(key)
+                links.append(BrokenLink(file.path, one.finding, is_order=False))
+        return links
 
     def _validate_links(self, before: LogFile, after: LogFile) -> list[BrokenLink]:
         """Apply the format's rules for sets to the files since the last proven link."""
@@ -212,8 +229,10 @@ class SelectedLinks:
             links = [one for one in broken if one.is_selected(self._filter)]
         if self.has_selected:
             self.unselected = [FileFinding(one.file, one.finding) for one in broken if one not in links]
-        self._undecided += [one for one in links if not one.is_decided(self._filter) and self.has_selected]
-        return [FileFinding(one.file, one.finding) for one in links if one.is_decided(self._filter)]
+        selects_both = self.has_selected and self._filter.selects_all
+        decided = [one for one in links if selects_both or one.is_decided(self._filter)]
+        self._undecided += [one for one in links if one not in decided and self.has_selected]
+        return [FileFinding(one.file, one.finding) for one in decided]
 
     def find_breaks_before_selected(self) -> list[FileFinding]:
         """Return what is wrong between the records selected now and those selected before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,15 +21,20 @@ from binlogtool.core.record_filter import (
     split_position_gtids,
 )
 from binlogtool.core.record_selection import RecordBlock, Selection, format_time
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError, join_names, suggest_names
 
 if TYPE_CHECKING:
+    from binlogtool.core.open_log import LogReader
     from binlogtool.core.record_blocks import BlockDecoder
     from binlogtool.format_api.format import TransactionPredicate
     from binlogtool.format_api.layout import Batch
 
 _MAX_NAMES = 100_000
 _MAX_LISTED = 8
+_NAME = r"(?:`[^`]+`|[^\s`.(]+)"
+_CREATED_TABLE = re.compile(
+    rf"\bCREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?({_NAME}(?:\s*\.\s*{_NAME})?)", re.IGNORECASE
+)
 
 
 class UnmatchedNames(msgspec.Struct, frozen=True):
@@ -140,7 +146,7 @@ class UnmatchedNameFinder:
         exclusions = list(self._unmatched_exclusions())
         missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
         if s.origins and self._origins.isdisjoint(s.origins):
-            text = _join_names(map(str, sorted(self._origins)))
+            text = join_names(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; the log has {text}")
         absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *exclusions]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
@@ -148,7 +154,7 @@ class UnmatchedNameFinder:
             if not self._types.isdisjoint(types):
                 continue
             if types <= self._known_types:
-                listed = _join_names(sorted(self._types))
+                listed = join_names(sorted(self._types))
                 absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
@@ -226,6 +232,30 @@ class UnmatchedNameFinder:
             yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"
 
 
+def find_unmatched_schema(log: LogReader, schema: str) -> str:
+    """Return a message if --schema defines no table of the log, which is read up to the first match; otherwise ""."""
+    defined = {_plain_name(match[1]) for match in _CREATED_TABLE.finditer(schema)}
+    names = set[str]()
+    for block in log.blocks(decode="frame"):
+        if isinstance(block, RecordBlock) and len(names) < _MAX_NAMES:
+            new_names = {one for one in block.envelope.object if one is not None} - names
+            if any(not defined.isdisjoint((name.casefold(), name.casefold().rpartition(".")[2])) for name in new_names):
+                return ""
+            names |= new_names
+    if not names or not defined:
+        return ""
+    candidates = {spelling.casefold(): name for name in names for spelling in (name, name.rpartition(".")[2])}
+    matches = ((one, get_close_matches(one, candidates, 1)) for one in sorted(defined))
+    near = next((f"{one}: did you mean {candidates[match[0]]}?" for one, match in matches if match), "")
+    text = "its only table is not" if len(defined) == 1 else f"none of its {len(defined):,} tables is"
+    near = near or f"it defines {join_names(sorted(defined))}, the log has {join_names(sorted(names))}"
+    return f"--schema: {text} in the log; {near}"
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"\s*\.\s*", ".", name).replace("`", "").casefold()
+
+
 class TransactionRanges:
     """The first and last number of the transactions of each source."""
 
@@ -264,7 +294,7 @@ class TransactionRanges:
         match = NUMBERED_GTID.fullmatch(txn)
         sources = sorted(self._ranges)
         nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))
-        listed = _join_names(
+        listed = join_names(
             f"{source}{first} to {source}{last}" if first != last else f"{source}{first}"
             for source, (first, last) in ((one, self._ranges[one]) for one in sources)
         )
@@ -280,9 +310,4 @@ class TransactionRanges:
 
 def _describe_names(names: Iterable[str]) -> str:
     sorted_names = sorted(names)
-    return f"; it has {_join_names(sorted_names)}" if sorted_names else "; its records have no such names"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    name_list = list(names)
-    return ", ".join(name_list[:_MAX_LISTED]) + (", …" if name_list[_MAX_LISTED:] else "")
+    return f"; it has {join_names(sorted_names)}" if sorted_names else "; its records name none"

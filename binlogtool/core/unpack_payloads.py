@@ -448,7 +448,7 @@ class PayloadReader(msgspec.Struct):
             rest = slice_table(table, first, table.count)
             spans = self._unpack_payloads(view, base, rest, level)
             if spans.frame_count:
-                yield from self._scan_payload_rows(view, base, slice_table(rest, 0, spans.frame_count), spans, level)
+                yield from self._scan_payload_rows(base, slice_table(rest, 0, spans.frame_count), spans, level)
             first += spans.frame_count
             if spans.bad is not None:
                 yield spans.bad
@@ -497,7 +497,7 @@ class PayloadReader(msgspec.Struct):
         return PayloadSpans(1, memoryview(payload), [0], [len(payload)], [True])
 
     def _scan_payload_rows(
-        self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, level: RowLevel
+        self, base: int, table: ColumnTable, spans: PayloadSpans, level: RowLevel
     ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Split payloads into rows; a payload that is not exactly a sequence of rows is bad."""
         first = 0
@@ -512,11 +512,11 @@ class PayloadReader(msgspec.Struct):
                 )
             first += good_count
             if stop.reason not in (StopReason.FULL, StopReason.END):
-                yield self._keep_good_rows(view, base, slice_table(table, first, first + 1), spans, first, level)
+                yield self._keep_good_rows(base, slice_table(table, first, first + 1), spans, first, level)
                 first += 1
 
     def _keep_good_rows(
-        self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
+        self, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
     ) -> BadPayload | PartlyBadFrame:
         """Return the good rows of a frame with invalid rows, and the findings about the invalid ones."""
         walker = _RowWalker(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder, member_columns
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
-from binlogtool.errors import UsageError, suggest_names
+from binlogtool.errors import UsageError, join_names, suggest_names
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
+from binlogtool.format_api.json_values import to_json_bytes
 from binlogtool.query.conditions import parse_timestamp
 from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition, to_timestamps
 from binlogtool.schema.json_line_codegen import MemberPicker
@@ -99,7 +99,6 @@ def make_row_condition(text: str) -> RowCondition:
 
 # --- Columns in a condition that no table of a log has ---
 
-_MAX_LISTED = 8
 _UNNAMED_COLUMN = "@1"
 
 
@@ -164,8 +163,7 @@ def _iter_column_names(body: Any) -> Iterator[str]:
 
 def _make_message(name: str, table_columns: set[str], table: str) -> str:
     nameless = _UNNAMED_COLUMN in table_columns
-    more = ", …" if len(table_columns) > _MAX_LISTED else ""
-    listed = f"; {'it has' if table else 'they have'} {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
+    listed = f"; {'it has' if table else 'they have'} {join_names(sorted(table_columns))}"
     suggestion = suggest_names(name, table_columns) or listed
     if nameless:
         suggestion += (

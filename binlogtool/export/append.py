@@ -248,18 +248,14 @@ class LinesRunFile:
         decode = msgspec.json.Decoder(_LineKey).decode
         with self._path.open("rb") as file:
             for line in map(decode, file):
-                yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
-
-
-class _InnerRange(msgspec.Struct):
-    offset: int
+                yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner["offset"]
 
 
 class _LineKey(msgspec.Struct):
     generation: int
     file: str
     record: int
-    inner: _InnerRange | None = None
+    inner: dict[str, int] | None = None
 
 
 class TableRunFile:
@@ -420,7 +416,7 @@ class TypedRunFiles:
     def check_output(self) -> str:
         """Return the figures; `close` has already compared the files with the written data."""
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
-        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self._finished):,} tables"
+        return f"{self.rows:,} rows decoded, {counted:,} counted in the output, in {len(self._finished):,} tables"
 
     def _directory_of(self, name: str) -> str:
         return self._directories.directory_of(name) if self._kind.per_table else "."
@@ -511,7 +507,8 @@ class AppendJob(msgspec.Struct, frozen=True):
                 input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
-        self._check_arguments(paths, output := Path(output))
+        self._check_arguments(paths, os.fspath(output))
+        output = Path(output)
         source = IncrementalInput([os.path.abspath(path) for path in paths], format, self.build_request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
         _check_has_records(paths, source)
@@ -523,21 +520,21 @@ class AppendJob(msgspec.Struct, frozen=True):
         details = {**manifest.details, **({"leftovers": leftovers} if leftovers else {})}
         return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
-    def _check_arguments(self, paths: list[str], output: Path) -> None:
+    def _check_arguments(self, paths: list[str], output: str) -> None:
         selection = self.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
         if not can_split(selection):
             raise UsageError("--append cannot be combined with --skip, --limit or a GTID filter")
-        if is_url(str(output)) or any(map(is_url, paths)):
+        if is_url(output) or any(map(is_url, paths)):
             raise UsageError("--append works with local files only, not with URLs")
-        if not output.parent.is_dir():
-            raise InputOutputError(f"{output.parent}: no such directory")
+        if not Path(output).parent.is_dir():
+            raise InputOutputError(f"{Path(output).parent}: no such directory")
         if "-" in paths:
             raise UsageError("--append needs regular files: standard input cannot be read again in the next run")
         for path in paths:
             if not os.path.exists(path):
-                raise FileVanishedError(f"{path}: no such file or directory")
+                raise InputOutputError(f"{path}: no such file or directory")
 
     def build_request(self) -> ReadRequest:
         """Return the request of a run."""
@@ -594,7 +591,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             proof = writer.check_output()
             if writer.finding_tally.errors and self.selection.on_damage == "stop":
                 return self._build_stopped_manifest(writer)
-            last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
+            before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
+            last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)
             added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
         new_commit = AppendCommit(
             number=commit_number,
@@ -610,7 +608,11 @@ class AppendJob(msgspec.Struct, frozen=True):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
         store.commit(last_commit, new_commit)
         checks = build_append_checks(proof, last_commit, new_commit, counts.total())
-        read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
+        read_inputs = [
+            ManifestInput(one.name, one.format, one.end, one.sha256, counts[one.name])
+            for one in new_commit.inputs
+            if one.name in hashes
+        ]
         lost = [one for one in pieces if isinstance(one, GrowingFileFinding)]
         manifest = self._build_manifest(
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
@@ -822,10 +824,6 @@ def _check_not_replaced(log: LogReader, piece: PlannedRead) -> None:
         raise RefusedError(f"{piece.member.path} was replaced while it was read; run the command again")
 
 
-def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
-    return {one.name: (one.generation, *one.last) for one in commit.inputs if one.last is not None}
-
-
 def _check_unique_keys(
     tables: Iterable[Iterator[RowKeyTuple]], before: LastRowKeys
 ) -> tuple[LastRowKeys, Counter[str]]:
@@ -892,7 +890,3 @@ def _build_input(
         place=place,
         last=None if last_key is None or last_key[0] != reached.born else last_key[1:],
     )
-
-
-def _manifest_input(committed: CommittedInput, counts: Counter[str]) -> ManifestInput:
-    return ManifestInput(committed.name, committed.format, committed.end, committed.sha256, counts[committed.name])

@@ -191,6 +191,17 @@ def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterat
 
 
 @contextlib.contextmanager
+def create_task_folder(stage: Path) -> Iterator[Path]:
+    """Provide a directory beside a temporary output, for files of its tasks; it does not exist yet, and is removed."""
+    folder = stage.with_name(f"{stage.name[: -len(_random_suffix())]}{_random_suffix()}")
+    with hold_lock_file(folder):
+        try:
+            yield folder
+        finally:
+            discard_stage(folder)
+
+
+@contextlib.contextmanager
 def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
     """Provide a directory to be created, and the base name of the files to write there; together they become `output`.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from os import PathLike, fspath
@@ -110,13 +110,14 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
 # --- Calls of `convert` ---
 
 
-def _check_master(to: str) -> None:
-    if to not in TABLE_TARGETS:
-        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLE_TARGETS)}")
+def _check_master(to: str, message_options: EnvelopeOptions | None) -> None:
+    if to not in TABLE_TARGETS and message_options is None:
+        raise UsageError(f"{to} is written in this process: --master is for {_TASK_TARGETS}")
     require_extra("--master", "pyspark", "pyarrow", extra="spark")
 
 
 TABLE_TARGETS = tuple(COMPRESSIONS)
+_TASK_TARGETS = f"{', '.join(TABLE_TARGETS)}, and jsonl with --envelope"
 SCRIPT_TARGETS = ("sql", "flashback")
 STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
 LOG_TARGETS = ("mysql-binlog",)
@@ -142,7 +143,7 @@ def convert(
             whole transactions; `output` as in `atomic_output.stage_log_set`).
         open_spark_runner: function (job options, master, session) that opens a runner of tasks on Spark.
         options: fields of `ConvertOptions`; for scripts, fields of `sql_scripts.ScriptRequest`; for typed rows,
-            per_table and image. Selecting objects for a table format also gives typed rows.
+            per_table, image and merge. Selecting objects for a table format also gives typed rows.
 
     With `on_damage` "stop", nothing is published if there is damage with severity error, or a change that a script
     cannot express.
@@ -159,10 +160,11 @@ def convert(
     )
     message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
     if master is not None:
-        _check_master(to)
-    if settings.jobs > 1 and to not in TABLE_TARGETS:
-        raise UsageError(f"{to} is written by one process: --jobs is for {', '.join(TABLE_TARGETS)}")
-    shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
+        _check_master(to, message_options)
+    if settings.jobs > 1 and to not in TABLE_TARGETS and message_options is None:
+        raise UsageError(f"{to} is written by one process: --jobs is for {_TASK_TARGETS}")
+    is_typed = to in TABLE_TARGETS and (typed_options or message_options) is not None
+    shape = settings.table_options(to, typed=is_typed)
     wording = _script_wording(to, target, shape, selection, kind_options)
     hints = add_selection_hints(
         selection, settings.hints, script=to in SCRIPT_TARGETS or bool(typed_options or message_options)
@@ -185,7 +187,7 @@ def convert(
         )
     job_arguments = limits, backend, selection, hints
     work: _WriteJob
-    if to in STREAM_TARGETS:
+    if to in STREAM_TARGETS and not (message_options is not None and _uses_tasks(settings)):
         job = StreamJob(
             to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
         )  # fmt: skip
@@ -242,7 +244,7 @@ def append(
 
 
 _NOT_FOR_APPEND = (
-    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
+    "merge", "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
 )  # fmt: skip
 
 
@@ -268,6 +270,7 @@ def _make_table_job(
     typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
+    from binlogtool.export.current_rows import make_current_rows
     from binlogtool.export.record_tables import RecordTableJob
     from binlogtool.export.table_job import RowTableJob, make_typed_rows
 
@@ -278,23 +281,37 @@ def _make_table_job(
     selection = settings.selection
     arguments = hints, shape, open_runner, settings.on_step
     if message_options is not None:
+        from binlogtool.export.envelopes.message_lines import MessageLineJob, MessageLines
         from binlogtool.export.envelopes.message_tables import MessageRows
 
+        if shape.to == "jsonl":
+            lines = MessageLines(message_options, None, has_types=False)
+            return MessageLineJob(settings.limits, settings.backend, selection, *arguments, kind=lines).write
         if shape.partition_by:
             raise UsageError(
                 "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
             )
+        if message_options.schema_messages:
+            raise UsageError("--schema-messages writes messages about statements, which no table has: use --to jsonl")
         messages = MessageRows(message_options, typed_options, has_types=shape.to != "csv")
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
     if typed_options is None:
         return RecordTableJob(settings.limits, settings.backend, selection, *arguments).write
+    if typed_options.merge and _uses_tasks(settings):
+        raise UsageError("--merge runs in this process; docs/tables.md has a recipe for Spark, with all changed rows")
     selection = typed_selection(selection)
 
     def write(inputs: list[ManifestInput], stage: Path) -> Manifest:
-        kind = make_typed_rows(typed_options, [(i.path, i.format) for i in inputs])
+        make_kind = make_current_rows if typed_options.merge else make_typed_rows
+        kind = make_kind(typed_options, [(i.path, i.format) for i in inputs])
         return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=kind).write(inputs, stage)
 
     return write
+
+
+def _uses_tasks(settings: ConvertOptions) -> bool:
+    """Return True if processes or Spark are asked for."""
+    return settings.jobs > 1 or settings.master is not None or settings.session is not None
 
 
 def _with_name_checks(
@@ -307,7 +324,9 @@ def _with_name_checks(
 
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
         manifest = write_job(inputs, stage)
-        if to in TABLE_TARGETS and SET_LINK_IDS.isdisjoint(manifest.finding_counts):
+        is_lines_by_tasks = to == "jsonl" and _uses_tasks(settings)
+        has_links = not (SET_LINK_IDS - {"gap-in-sequence"}).isdisjoint(manifest.finding_counts)
+        if (to in TABLE_TARGETS or is_lines_by_tasks) and not has_links:
             manifest = _add_broken_links(manifest, inputs, settings)
         all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
         if all_read and not manifest.rows:
@@ -327,21 +346,17 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
     if len(paths) < 2:
         return manifest
     read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
-    tally = FindingTally()
+    tally, reported = FindingTally(), {(one["file"], one["message"]) for one in manifest.findings}
     with suppress(InputOutputError), open_log(paths, read_options, LogReader) as log:  # the job reports lost inputs
         for one in log.find_broken_links(settings.selection):
-            tally.add(one.file, finding_to_value(one.finding), damage=True)
+            if (one.file, one.finding.message) not in reported:
+                tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
         complete=manifest.complete and not (settings.selection.on_damage == "stop" and tally.errors),
         findings=(*manifest.findings, *tally.listed),
         finding_counts=dict(Counter(manifest.finding_counts) + tally.counts),
     )
-
-
-def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:
-    """Return True if the rows must be built in this process, because they are not rows of records."""
-    return to in TABLE_TARGETS and row_options is not None
 
 
 def _typed_options(
@@ -357,6 +372,8 @@ def _typed_options(
     selected or with --per-table. Removes per_table and image from `options`.
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
+    if options.pop("merge", False):
+        return _merge_options(to, selection, image, messages, per_table=per_table)
     if messages is not None and to in TABLE_TARGETS:
         return _message_table_options(selection, image, per_table=per_table)
     if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
@@ -373,6 +390,22 @@ def _typed_options(
     if to == "csv" and image == "both":
         raise UsageError("--image both cannot be used with csv; choose after, before or changes")
     return build_typed_options(selection, image, per_table=per_table)
+
+
+def _merge_options(
+    to: str, selection: Selection, image: str | None, messages: EnvelopeOptions | None, *, per_table: bool
+) -> TypedRowOptions:
+    """Return the options for the current rows of tables: of one if a single one is selected, otherwise per table."""
+    if to not in TABLE_TARGETS:
+        raise UsageError(f"--merge is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
+    refused = {
+        "--image": image not in (None, "after"), "--envelope": messages is not None,
+        "--where": selection.where is not None, "--skip": bool(selection.skip),
+        "--limit": selection.limit is not None, "--type": bool(selection.types),
+    }  # fmt: skip
+    for name in (name for name, is_given in refused.items() if is_given):
+        raise UsageError(f"--merge needs all changes of a row; it cannot be combined with {name}")
+    return replace(build_typed_options(selection, None, per_table=per_table), merge=True)
 
 
 def _message_table_options(selection: Selection, image: str | None, *, per_table: bool) -> TypedRowOptions | None:
@@ -411,7 +444,8 @@ def _save_manifest(
     """Add leftovers of killed runs to the manifest, and write it to the path that the user named."""
     result = replace(result, details={**result.details, "leftovers": leftovers}) if leftovers else result
     if manifest_path is not None:
-        _write_manifest(result, Path(manifest_path), overwrite=overwrite)
+        with stage_output(Path(manifest_path), overwrite=overwrite, inputs=[]) as stage:
+            stage.write_text(json.dumps(result.to_dict(), indent=2) + "\n")
     return result
 
 
@@ -425,6 +459,9 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
     manifest = write_job()
     hashed_inputs = (i if i.sha256 or i.trouble else replace(i, sha256=hash_file(i.path)) for i in manifest.inputs)
     manifest = replace(manifest, inputs=tuple(hashed_inputs))
+    if copies := list(_describe_copies(manifest.inputs)):
+        details = {**manifest.details, "remarks": [*copies, *manifest.details.get("remarks", ())]}
+        manifest = replace(manifest, details=details)
     if manifest.on_damage != "stop":
         manifest = _mark_unreadable_inputs(manifest)
     unreadable = {i.path for i in manifest.inputs if i.trouble}
@@ -443,19 +480,26 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
     return replace(manifest, outputs=(), rows=0, damage=0, checks=())
 
 
+def _describe_copies(inputs: Sequence[ManifestInput]) -> Iterator[str]:
+    """Yield a text for each input that is a copy of an earlier one."""
+    first_paths = dict[str, str]()
+    for one in inputs:
+        first = first_paths.setdefault(one.sha256, one.path)
+        if one.sha256 and one.size and first != one.path:
+            yield f"{one.path} is a copy of {first}: its records are read twice; name only one of them"
+
+
 def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:
     """Return the manifest with inputs marked and listed that could not be read, or not to the end."""
-    inputs = tuple(i if i.trouble else replace(i, trouble=_describe_removed(i.path)) for i in manifest.inputs)
+    text = "removed while it was read; its rows may be incomplete"
+    lost = {i.path for i in manifest.inputs if not i.trouble and _stamp_if_readable(i.path) is None}
+    inputs = tuple(replace(i, trouble=text) if i.path in lost else i for i in manifest.inputs)
     unreadable = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
     return replace(
         manifest,
         inputs=inputs,
         details={**manifest.details, "unreadable": unreadable} if unreadable else manifest.details,
     )
-
-
-def _describe_removed(path: str) -> str:
-    return "" if _stamp_if_readable(path) else "removed while it was read; its rows may be incomplete"
 
 
 def _stamp_if_readable(path: str) -> FileStamp | None:
@@ -526,8 +570,3 @@ def _resolve_inputs(
 def _refuse_existing_manifest(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:
     if manifest is not None and Path(manifest).exists() and not overwrite:
         raise RefusedError(f"{fspath(manifest)} exists; name another manifest or give --overwrite")
-
-
-def _write_manifest(manifest: Manifest, path: Path, *, overwrite: bool) -> None:
-    with stage_output(path, overwrite=overwrite, inputs=[]) as stage:
-        stage.write_text(json.dumps(manifest.to_dict(), indent=2) + "\n")

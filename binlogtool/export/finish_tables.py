@@ -21,7 +21,7 @@ from binlogtool.export.manifest import ManifestOutput
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.record_rows import DAMAGE
 from binlogtool.export.table_files import TableFileSink
-from binlogtool.export.task_planning import new_task_folder
+from binlogtool.export.task_planning import new_task_folder, require_task_file
 from binlogtool.export.typed_tables import SpooledTable
 
 # --- Rows in the final columns ---
@@ -147,10 +147,7 @@ class TableFinisher(msgspec.Struct, frozen=True):
 
         files, text_bytes, sink = list[tuple[Path, Path]](), 0, None
         for path in map(Path, task.table.paths):
-            if not os.path.lexists(path):
-                raise InputOutputError(
-                    f"{path}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
-                )
+            require_task_file(path)
             with parquet.ParquetFile(path) as file:
                 if self._is_final(file.schema_arrow, task.schema):
                     text_bytes += self._close_sink(sink, files) + self._count_texts(file, task.schema)

@@ -94,6 +94,12 @@ class Log(open_log_module.LogReader):
         """Information that the log does not contain itself (`binlogtool.read_hints`)."""
         return self._hints
 
+    def find_unmatched_schema(self) -> str:
+        """Return a message if --schema defines no table of the log, otherwise ""."""
+        from binlogtool.core.unmatched_names import find_unmatched_schema
+
+        return "" if self.hints is None or self.hints.schema is None else find_unmatched_schema(self, self.hints.schema)
+
     @property
     def paths(self) -> list[tuple[str, str]]:
         """(path, format name) of the files; "auto" = not detected yet."""

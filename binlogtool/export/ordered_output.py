@@ -32,7 +32,7 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import find_logs_among
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.export.envelopes.messages import MessageScript, message_script_factory
-from binlogtool.export.envelopes.values import MessageLine
+from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.manifest import (
     FindingTally,
     Manifest,
@@ -128,9 +128,11 @@ class StreamJob(msgspec.Struct):
     on_step: ProgressCallback | None = None
     envelope: EnvelopeOptions | None = None
     compiled_lines: CompiledLines | None = None
-    message_sink: Callable[[MessageLine], None] | None = None
+    message_sink: Callable[[ChangeMessage], None] | None = None
     on_read: Callable[[str, int], None] | None = None
     messages: list[MessageScript] = msgspec.field(default_factory=list)
+    other_message_count: int = 0
+    """Number of messages that other jobs wrote to the file."""
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
     records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
     raw_bytes: int = 0
@@ -155,17 +157,23 @@ class StreamJob(msgspec.Struct):
             ) as log,
             stage.open("xb") as out,
         ):
-            chunks = self._encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
+            chunks = self.encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
             checksum = 0
             for data in chunks:
                 checksum = CRC32.kernel(data, checksum)
                 out.write(data)
-            if not self.damaged and self.finding_tally.errors <= int(self.has_left_out):
-                self._check_names_exist(log)
+            self.check_names_exist(log)
         if self.wording.flashback:
             self.remarks += tuple(_remark_unread_logs(inputs))
-        stopped = self.selection.on_damage == "stop" and self.finding_tally.errors > 0
-        if stopped:
+        return self.prove_output(inputs, stage, checksum)
+
+    def prove_output(self, inputs: list[ManifestInput], stage: Path, checksum: int) -> Manifest:
+        """Read the file back, unless damage stopped the work, and build the manifest. checksum: CRC-32 of its bytes.
+
+        Raises:
+            InputOutputError: the file does not contain the records that were read.
+        """
+        if self.selection.on_damage == "stop" and self.finding_tally.errors > 0:
             return self.build_manifest(inputs, (), (), complete=False)
         found = read_file_back(stage)
         checks = tuple(self._check_output(found, checksum))
@@ -178,12 +186,14 @@ class StreamJob(msgspec.Struct):
     def _is_script(self) -> bool:
         return self.to in ("sql", "flashback")
 
-    def _check_names_exist(self, log: LogReader) -> None:
-        """Check that the selection selected anything.
+    def check_names_exist(self, log: LogReader) -> None:
+        """Check that the selection selected anything, unless there was damage.
 
         Raises:
             UsageError: names in the selection do not exist in the log, or a script would be empty.
         """
+        if self.damaged or self.finding_tally.errors > int(self.has_left_out):
+            return
         is_script, selected = (
             self._is_script,
             self.records_by_file.total() if self.envelope is None else self.message_count,
@@ -218,7 +228,7 @@ class StreamJob(msgspec.Struct):
     @property
     def message_count(self) -> int:
         """Number of messages written so far."""
-        return sum(one.count for one in self.messages)
+        return self.other_message_count + sum(one.count for one in self.messages)
 
     def read_parts(self, log: Any, part: FilePart = WHOLE_FILE) -> Iterator[StreamPart]:
         """Return the parts of the log that the target is made of. part: of its only file; of records and messages."""
@@ -255,6 +265,8 @@ class StreamJob(msgspec.Struct):
                 self.script_ends.append(part.end)
             if isinstance(part, SqlFragment):
                 self.records_by_file[part.file] += len(part.record)
+                if self.on_read is not None and part.offset:
+                    self.on_read(part.file, int(part.offset[-1]))
                 if self.on_step is not None and not self._is_script:
                     done = before[part.file] + part.offset[0]
                     self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))
@@ -273,10 +285,10 @@ class StreamJob(msgspec.Struct):
             unwritten = (self._is_script or self.envelope is not None) and finding.severity is Severity.ERROR
             self.finding_tally.add(block.file, finding_to_value(finding), damage=unwritten)
 
-    def _encode_parts(
+    def encode_parts(
         self, parts: Iterable[RecordBlock | SqlFragment | ScriptText], folder: Path
     ) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of the file."""
+        """Yield the bytes of the file. folder: for a temporary file."""
         if not self.wording.flashback:
             filler = LongValueWriter()
             for part in parts:

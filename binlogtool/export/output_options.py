@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import MissingExtraError, UsageError, suggest_names
+from binlogtool.errors import MissingExtraError, UsageError, join_names, suggest_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
 from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
@@ -35,6 +35,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         per_table: one directory per table; otherwise there is one table, and the output is its directory.
         where: a condition on rows.
         skip, limit: number of matching rows to skip, and maximum number of rows.
+        merge: only the last row of each key, unless it was deleted.
     """
 
     objects: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
     where: str | None = None
     skip: int = 0
     limit: int | None = None
+    merge: bool = False
 
     def is_selected(self, table: TableSchema) -> bool:
         """Return True if the table is selected."""
@@ -135,16 +137,12 @@ def is_part_selected(selection: Selection) -> bool:
     return replace(selection, on_damage="skip", live=False, whole=frozenset(), once=False) != Selection()
 
 
-_MAX_NAMED_TABLES = 8
-
-
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
     """Return a text that a table is missing among these tables, with the most similar names."""
     names = sorted(tables)
     if suggestion := suggest_names(name, names):
         return f"the log contains no such table{suggestion}"
-    ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
-    listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
+    listing = f"it has {join_names(names)}" if names else "it has none"
     return f"the log contains no such table; {listing}"
 
 
@@ -269,7 +267,7 @@ DEFAULT_FILE_SIZE = 256 * MIB
 MIN_FILE_SIZE = 32 * MIB
 """Files are made smaller to keep all cores busy, but not below this size in bytes: small files take more space."""
 
-_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
+_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0, "jsonl": 12.0}
 """Output bytes per byte of a log with small records (measured with 20 MiB; Parquet 200 MiB); large ones need less."""
 _TEXT_COMPRESSION_RATIO = 10.0
 """Factor by which compressed texts are smaller."""
@@ -339,7 +337,7 @@ class TableFileOptions(msgspec.Struct, frozen=True):
     @property
     def codec(self) -> str:
         """Name of the compression."""
-        return self.compression or COMPRESSIONS[self.to][0]
+        return self.compression or COMPRESSIONS.get(self.to, ("none",))[0]
 
     @property
     def spool_codec(self) -> str:

@@ -14,7 +14,6 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import encode_bodies, findings_to_json, to_json_bytes
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_blocks import BlockDecoder, CompiledRun, CompiledRunWriter
 from binlogtool.core.record_filter import RecordRange
@@ -22,6 +21,7 @@ from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import JsonLine
+from binlogtool.format_api.json_values import encode_bodies, findings_to_json, to_json_bytes
 
 if TYPE_CHECKING:
     import numpy as np

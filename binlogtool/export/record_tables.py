@@ -5,7 +5,6 @@ A task (`task_planning`) writes its own files and reads them back.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import record_rows
+from binlogtool.export.finish_tables import FinishedFile, publish_files
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
     FindingTally,
@@ -35,7 +35,14 @@ from binlogtool.export.manifest import (
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
 from binlogtool.export.read_members import open_member, read_member
 from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
-from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
+from binlogtool.export.task_planning import (
+    TASKS_FOLDER,
+    TableJob,
+    TaskLimits,
+    WriteTask,
+    new_task_folder,
+    require_task_file,
+)
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.format import Hints
 
@@ -327,18 +334,12 @@ def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
     counts = OutputCounts(event_ranges=None if results and results[0].counts.event_ranges is None else EventRanges())
     for result in results:
         counts.merge(result.counts)
-    folders = [result.folder for result in results for _ in result.counts.outputs]
-    for number, (folder, output) in enumerate(zip(folders, counts.outputs, strict=True)):
-        source, relative = Path(folder, output.path), Path(output.path)
-        suffix = relative.name.partition(".")[2]
-        target = relative.with_name(f"part-{number:05}.{suffix}")
-        if not os.path.lexists(source):
-            raise InputOutputError(
-                f"{source}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
-            )
-        (stage / target).parent.mkdir(parents=True, exist_ok=True)
-        source.rename(stage / target)
-        counts.outputs[number] = replace(output, path=str(target))
+    files = [
+        FinishedFile(str(Path(one.folder, output.path)), output) for one in results for output in one.counts.outputs
+    ]
+    for file in files:
+        require_task_file(file.source)
+    counts.outputs = list(publish_files(files, stage))
     shutil.rmtree(stage / TASKS_FOLDER, ignore_errors=True)
     (stage / "_SUCCESS").touch()
     for result in results:

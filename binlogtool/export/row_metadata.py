@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import findings_to_json
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export import record_rows
 from binlogtool.findings import Finding
+from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import RecordTableRows
 
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import msgspec
 import pyarrow as pa
 
-from binlogtool.core.json_text import PARTIAL_UPDATE, describe_json_changes
 from binlogtool.errors import unknown_name_error
 from binlogtool.export.table_files import convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
+from binlogtool.format_api.json_values import PARTIAL_UPDATE, describe_json_changes
 
 Write = Callable[[bytes], object]
 _SHOWN_METADATA = ("op", "time")

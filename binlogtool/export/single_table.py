@@ -12,7 +12,6 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import findings_to_json
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
@@ -43,8 +42,9 @@ from binlogtool.export.typed_columns import (
     table_rules,
     to_sql_type,
 )
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
 
@@ -233,6 +233,13 @@ class TableRowReader(msgspec.Struct, frozen=True):
             yield from self._build_batches(sink.take_all())
         router.flush()
         yield from self._build_batches(sink.take_all())
+        if not self.keeps_all:
+            router.summary.add_unfinished(router.summary.open_transaction)
+            for text in router.summary.unfinished:
+                file = text.partition(": transaction")[0].rpartition(" at ")[0]
+                message = text.removeprefix(f"{file} ")
+                found = make_finding("incomplete-transaction", None, 0, message, severity=Severity.WARNING)
+                on_finding(FileFinding(file, found))
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""

@@ -54,6 +54,7 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.export.typed_tables import (
     FileLayout,
+    FindingCounter,
     SpooledTable,
     TableHistory,
     TableSpool,
@@ -268,6 +269,11 @@ class TypedRows(msgspec.Struct, frozen=True):
         known = reader.task.known
         tables = TypedTables(self.create_spools(reader.folder, reader.shape, reader.request, pool, known))
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
+        self.route_parts(reader, router, tables)
+        return SpoolResult(tables.spools.finish(), tables.finding_tally, router.summary)
+
+    def route_parts(self, reader: TaskReader, router: TableRouter, tables: FindingCounter) -> None:
+        """Route the rows of what a task reads. tables: receive the findings."""
         report = reader.make_progress()
 
         def on_finding(item: FileFinding) -> bool:
@@ -281,7 +287,6 @@ class TypedRows(msgspec.Struct, frozen=True):
             if router.is_full or (tables.finding_tally.errors and selection.on_damage == "stop"):
                 break
         router.flush()
-        return SpoolResult(tables.spools.finish(), tables.finding_tally, router.summary)
 
     def find_unplaced(self, outcome: RouterSummary) -> set[str]:
         """Return the tables without rows so far whose records could not be decoded."""

@@ -18,7 +18,6 @@ import pyarrow.compute as compute
 from msgspec import structs
 
 from binlogtool import limits as limits_module
-from binlogtool.core.json_text import findings_to_json, to_json_text
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
@@ -52,6 +51,7 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
+from binlogtool.format_api.json_values import findings_to_json, to_json_text
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
     CellBuffer,
@@ -61,6 +61,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableRow,
     TableSchema,
     estimate_row_bytes,
+    split_table_name,
 )
 from binlogtool.limits import Limits
 
@@ -395,6 +396,7 @@ class RouterSummary(msgspec.Struct):
         open_transaction: text about this transaction, "" if the format has no ends of transactions.
         ends_earlier: the transaction of an earlier row ends here, before any other row.
         has_begun: a transaction begins or ends.
+        unfinished: the remarks about transactions without end.
     """
 
     seen: dict[str, TableSchema] = msgspec.field(default_factory=dict)
@@ -410,6 +412,7 @@ class RouterSummary(msgspec.Struct):
     open_transaction: str = ""
     ends_earlier: bool = False
     has_begun: bool = False
+    unfinished: list[str] = msgspec.field(default_factory=list)
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
 
     def add_remark(self, text: str, table: str = "") -> None:
@@ -441,8 +444,10 @@ class RouterSummary(msgspec.Struct):
 
     def add_unfinished(self, text: str) -> None:
         """Add a remark about a transaction without end. text: names it; "" = there is none."""
-        if text:
-            self.add_remark(f"{text} has no end in the part that was read; its rows are included, with commit = false")
+        if text and len(self.unfinished) < MAX_LISTED_FINDINGS:
+            text = f"{text} has no end in what was read; its rows are included, with commit = false"
+            self.unfinished.append(text)
+            self.add_remark(text)
 
     def is_continued_by(self, other: RouterSummary) -> bool:
         """Return True if the next part of the log may continue the open transaction."""
@@ -536,7 +541,7 @@ class _PendingRows:
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition of the table for the following rows. place: its place in the log, as text."""
-        if self.table is None or self.table.columns != table.columns:
+        if self.table is None or (self.table.columns, self.table.key) != (table.columns, table.key):
             self.flush()
             self.fields = tuple(TypedColumn(c.name, c.type) for c in table.columns)
         self._sink.set_table(self.name, table, place)
@@ -559,16 +564,19 @@ class TableRouter:
     """Router that takes the parts of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
     keeps_undecoded: create rows for records that cannot be decoded. keeps_emptied: create rows for statements that
-    empty or drop a table. known: names of tables that had rows before.
+    empty or drop a table. known: names of tables that had rows before. on_rename: receives the old and new names of
+    tables, after their rows so far; implies `keeps_emptied`. summary: receives the facts.
     """
 
     def __init__(
         self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True,
         keeps_emptied: bool = False, known: Iterable[str] = (),
+        on_rename: Callable[[str, str], None] | None = None, summary: RouterSummary | None = None,
     ) -> None:  # fmt: skip
-        self.summary = RouterSummary()
+        self.summary = RouterSummary() if summary is None else summary
         self._options, self._sink, self._limits = options, sink, limits
-        self._keeps_undecoded, self._keeps_emptied = keeps_undecoded, keeps_emptied
+        self._keeps_undecoded, self._keeps_emptied = keeps_undecoded, keeps_emptied or on_rename is not None
+        self._on_rename = on_rename
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
         self._names, self._event_bytes = EventNames(), 0
@@ -639,7 +647,9 @@ class TableRouter:
                 self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
-            is_emptied = self._keeps_emptied and content is not None and bool(content.emptied)
+            is_emptied = (
+                self._keeps_emptied and content is not None and bool(content.emptied or content.dropped_database)
+            )
             if block.findings.get(i) or is_emptied or (content is not None and has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
@@ -772,11 +782,29 @@ class TableRouter:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
             self._add_row(row, meta | {"row": row_index}, block, i)
-        for row_index, row in self._select_rows(content.emptied if self._keeps_emptied else (), i):
+        for row_index, row in self._select_rows(self._find_emptied(content), i):
             pending = self._get_pending(display_name(row.table.name))
             self._add_row_without_images(pending, meta | {"op": row.op, "row": row_index})
+        for old, new in content.renamed if self._on_rename is not None else ():
+            self._rename_table(display_name(old), display_name(new))
         if content.ends:
             self._mark_transaction_end()
+
+    def _find_emptied(self, content: RecordTableRows) -> Sequence[TableRow]:
+        """Return the rows about tables that a record empties or drops."""
+        if not self._keeps_emptied:
+            return ()
+        database = content.dropped_database
+        dropped = [one for one in self.summary.seen.values() if database and split_table_name(one.name)[0] == database]
+        return [*content.emptied, *(TableRow(table, "DROP", None, None) for table in dropped)]
+
+    def _rename_table(self, old: str, new: str) -> None:
+        assert self._on_rename is not None
+        for pending in self._tables.values():
+            pending.flush()
+        for name in (old, new):
+            self._tables.pop(name, None)
+        self._on_rename(old, new)
 
     def _note_other_table(
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema

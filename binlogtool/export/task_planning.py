@@ -7,6 +7,7 @@ are never part of the output, which consists of the files that the tasks returne
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -157,6 +158,14 @@ class WriteTask(msgspec.Struct, frozen=True):
 def new_task_folder(stage: str, number: int) -> Path:
     """Return a directory for the files of one attempt of a task; it does not exist yet."""
     return Path(stage, TASKS_FOLDER, f"{number:05}-{uuid.uuid4().hex[:8]}")
+
+
+def require_task_file(path: str | Path) -> None:
+    """Raise InputOutputError if a file of a task is not there: other machines need a shared file system."""
+    if not os.path.lexists(path):
+        raise InputOutputError(
+            f"{path}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
+        )
 
 
 class TaskLimits(NamedTuple):

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import to_json_text
 from binlogtool.core.open_file import base_name, is_url
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.json_values import to_json_text
 from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,
@@ -38,10 +38,6 @@ from binlogtool.format_api.tables_and_changes import (
     TableSupport,
 )
 from binlogtool.limits import Limits
-
-if TYPE_CHECKING:
-    pass
-
 
 # --- Column types of a table as Spark names them ---
 
@@ -322,13 +318,11 @@ def to_cells(row: TableRow, fields: Sequence[TypedColumn]) -> dict[str, Any]:
     for name, value in (("key", row.key), ("ops", row.operations)):
         cells[name] = None if value is None else to_json_text(value)
     cells["unfit"] = to_json_text(unfit) if unfit else None
-    cells["absent"] = [path for name in IMAGES for path in _absent_columns(name, getattr(row, name), fields)] or None
+    images = [(name, values) for name in IMAGES if (values := getattr(row, name)) is not None]
+    cells["absent"] = [
+        f"{name}.{one.name}" for name, values in images for one in fields if one.name not in values
+    ] or None
     return cells
-
-
-def _absent_columns(image: str, values: Mapping[str, Any] | None, fields: Sequence[TypedColumn]) -> Iterator[str]:
-    if values is not None:
-        yield from (f"{image}.{field.name}" for field in fields if field.name not in values)
 
 
 def _convert_image(
@@ -662,7 +656,7 @@ class TableLayout:
             if source_kind != kind and widen_type(source_kind, kind) != kind:
                 values, rest = _split_fitting(values, kind)
                 _collect_unfit(rest, f"{image}.{name}", unfit)
-            columns.append(_cast_array(values, to_arrow_type(kind)))
+            columns.append(values if values.type == to_arrow_type(kind) else compute.cast(values, to_arrow_type(kind)))
         return columns
 
 
@@ -673,10 +667,6 @@ def _split_fitting(values: pa.Array, kind: str) -> tuple[pa.Array, pa.Array]:
     limit = 1 << _INTEGER_BITS[kind] - 1
     fits = pa.array([value is not None and -limit <= value < limit for value in values.to_pylist()])
     return compute.if_else(fits, values, None), compute.if_else(fits, None, values)
-
-
-def _cast_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values if values.type == kind else compute.cast(values, kind)
 
 
 def _build_struct(columns: list[pa.Array], fields: Sequence[TypedColumn], like: pa.StructArray) -> pa.StructArray:

@@ -320,11 +320,28 @@ class TableSpools(Generic[S]):
         return [one.finish() for one in self]
 
 
-class TypedTables:
+class FindingCounter:
+    """Counts the findings about records and bytes."""
+
+    def __init__(self) -> None:
+        self.finding_tally = FindingTally()
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Record a finding; see `table_router.TableRowSink`."""
+        self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    def note_unread(self, item: FileFinding, *, damage: bool) -> bool:
+        """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
+        self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+        return damage
+
+
+class TypedTables(FindingCounter):
     """Tables that receive typed rows (`table_router.TableRowSink`)."""
 
     def __init__(self, spools: TableSpools[TableSpool]) -> None:
-        self.spools, self.finding_tally = spools, FindingTally()
+        super().__init__()
+        self.spools = spools
 
     def set_table(self, name: str, table: TableSchema, place: str) -> None:
         """Set the definition of a table; see `TableRowSink`."""
@@ -333,12 +350,3 @@ class TypedTables:
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Add rows of a table; see `TableRowSink`."""
         self.spools.memory.add_batch(self.spools[name], table_batch)
-
-    def report_finding(self, file: str, finding: Finding) -> None:
-        """Record a finding; see `TableRowSink`."""
-        self.finding_tally.add(file, finding_to_value(finding), damage=False)
-
-    def note_unread(self, item: FileFinding, *, damage: bool) -> bool:
-        """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
-        self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-        return damage

@@ -371,6 +371,16 @@ class SetMember(msgspec.Struct, frozen=True):
     tail: FileTail | None
 
 
+class FileLink(msgspec.Struct, frozen=True):
+    """Two files of a log that are read one after the other: names and layouts. end: last bytes of the first file."""
+
+    before: str
+    after: str
+    before_layout: LogFileLayout
+    after_layout: LogFileLayout
+    end: bytes
+
+
 class SetFinding(msgspec.Struct, frozen=True):
     """Finding about a set. `file`: name of the member that it is about, which may not exist."""
 
@@ -804,9 +814,8 @@ class ValidationRules(msgspec.Struct, frozen=True):
             finding with format-specific facts added (such as "payload intact, length wrong").
         validator_reports_sequences: the validator's result contains the first and last sequence number of a file;
             otherwise they are decoded from the envelopes of its first and last record.
-        is_link_proven: (name of a file, name of the next file of the log, last bytes of the first) -> whether these
-            bytes prove that nothing is between both; readers of a set then need no `validate_set` for this link.
-            None = readers do not check links.
+        is_link_proven: two files -> whether it is proven that nothing is between both, or they need not follow each
+            other; readers of a set then need no `validate_set` for this link. None = readers do not check links.
         is_closed_end_proven: facts of a file with records -> whether they prove that its writer closed it. None = the
             end mark or the findings of the format say so.
     """
@@ -815,7 +824,7 @@ class ValidationRules(msgspec.Struct, frozen=True):
     validate_set: Callable[[Sequence[SetMember]], Sequence[SetFinding]] | None = None
     explain_damage: Callable[[LogFileLayout, memoryview, int, Finding], Finding] | None = None
     validator_reports_sequences: bool = False
-    is_link_proven: Callable[[str, str, bytes], bool] | None = None
+    is_link_proven: Callable[[FileLink], bool] | None = None
     is_closed_end_proven: Callable[[Any], bool] | None = None
 
 
@@ -837,6 +846,8 @@ class OutputRules(msgspec.Struct, frozen=True):
         types: type code -> name, for all types known to the format.
         type_groups: name -> the type names that it includes.
         decode_envelopes: (layout context, batch, start, stop) -> envelope columns of these records.
+        decode_column: (layout context, batch, name, start, stop) -> one of these columns, where it is much cheaper; any
+            call learns from the whole batch.
         decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
             wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and
             findings about it.
@@ -862,6 +873,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     decode_bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
     extra_names: tuple[str, ...] = ()
+    decode_column: Callable[[Any, Batch, str, int, int], Sequence[Any]] | None = None
     json_line: Callable[[Any], JsonLine | None] | None = None
     find_statements: Callable[[Batch, int, int, Sequence[str], Limits], Iterator[TableStatement]] | None = None
     gtid_rules: GtidParsers | None = None

@@ -106,6 +106,8 @@ class FrameLevel(msgspec.Struct, frozen=True):
             `checksum`.
         annotated_schema: layout context -> the same schema for the annotated hexdump, with the knowledge of this file's
             context; None = `schema` itself. Built on demand, because it is large and each file of a set has one.
+        select_annotated: (layout context, batch, frame) -> sets what `annotated_schema` knows to what was known at this
+            frame; batch None = to the latest.
         trailing: a frame ends with its checksum, four little-endian bytes, which covers everything before it from this
             offset on; None = the checksum is elsewhere.
         claimed_offset: the first bytes of a frame -> its file offset according to the writer; None = not stored.
@@ -126,6 +128,7 @@ class FrameLevel(msgspec.Struct, frozen=True):
     covered: tuple[str, str] | None = None
     next_level: Callable[[bytes, Any], FrameLevel | None] | None = None
     annotated_schema: Callable[[Any], Construct] | None = None
+    select_annotated: Callable[[Any, Batch | None, int], None] | None = None
     length_field: str | None = None
     claimed_offset: Callable[[bytes], int | None] | None = None
     trailing: int | None = None

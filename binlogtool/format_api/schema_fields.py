@@ -77,14 +77,14 @@ MALFORMED = -2
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
-    """Mark a function as a kernel. uses: the kernels that it calls.
+def kernel(*uses: Callable[..., Any], native: str = "", inline: bool = False) -> Callable[[F], F]:
+    """Mark a function as a kernel, which is a part of its callers if it is `inline`. uses: the kernels that it calls.
 
     native: the equivalent function of `schema/runtime.c`, used instead of the translated source.
     """
 
     def mark(function: F) -> F:
-        function.__dict__["kernel_uses"] = uses
+        function.__dict__.update(kernel_uses=uses, kernel_inline=inline)
         if native:
             function.__dict__["kernel_native"] = native
         return function
@@ -123,7 +123,7 @@ def _bind_sink(template: Any, sink: type, inline: bool) -> FunctionType:
     bound.__qualname__, bound.__annotations__ = bound.__name__, {**template.__annotations__, "sink": sink}
     methods = [method for name in code.co_names if hasattr(method := getattr(sink, name, None), "kernel_uses")]
     called = [_bind_sink(one, sink, inline) if "template_uses" in one.__dict__ else one for one in uses]
-    bound.__dict__.update(kernel_uses=(*called, *methods), kernel_sink=sink)
+    bound.__dict__.update(kernel_uses=(*called, *methods), kernel_sink=sink, kernel_inline=False)
     for one in (bound, *methods) if inline else ():
         one.__dict__["kernel_inline"] = True
     return bound

@@ -54,6 +54,25 @@ def _unquote_part(part: str) -> str:
     return part[1:-1].replace("``", "`") if part[:1] == "`" else part
 
 
+# --- Several files of CREATE TABLE statements as one text ---
+
+_SCHEMA_FILE = re.compile(r"^-- file of --schema: (.*)$", re.MULTILINE)
+
+
+def join_schema_files(files: Sequence[tuple[str, str]]) -> str:
+    """Join the texts of several files of --schema, each after a comment with its name. files: (name, text)."""
+    return "".join(f"-- file of --schema: {' '.join(name.splitlines())}\n{text}\n" for name, text in files)
+
+
+def split_schema_files(sql: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of each file that `join_schema_files` joined; the name is "" for a text that is one file."""
+    if not sql.startswith("-- file of --schema: "):
+        yield "", sql
+        return
+    _, *parts = _SCHEMA_FILE.split(sql)
+    yield from zip(parts[::2], (text[1:] for text in parts[1::2]), strict=True)
+
+
 # --- Tables of a log in one shape for every format ---
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
@@ -247,6 +266,8 @@ class RecordTableRows(msgspec.Struct, frozen=True):
         cells: several rows, instead of `rows`.
         changes: the only table that the record is known to change, if its rows are unknown; None = it may be any table.
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+        dropped_database: database whose tables are dropped here; "" = none.
+        renamed: (old, new) names of tables that are renamed here, in order.
         reason: why compiled code did not decode the rows together with those of other records, as text about the rows.
     """
 
@@ -260,6 +281,8 @@ class RecordTableRows(msgspec.Struct, frozen=True):
     cells: CellSlice | None = None
     changes: TableSchema | None = None
     emptied: Sequence[TableRow] = ()
+    dropped_database: str = ""
+    renamed: Sequence[tuple[str, str]] = ()
     reason: str = ""
 
 
@@ -377,6 +400,7 @@ class TableSupport(msgspec.Struct, frozen=True):
         operations: a change can be a key and operations, without images.
         transactions: logs contain the ends of transactions.
         statements: records without an object may change or empty a table.
+        emptied: records say which tables are emptied, dropped and renamed, and rows have keys.
     """
 
     make_reader: Callable[[], TableReader]
@@ -386,6 +410,7 @@ class TableSupport(msgspec.Struct, frozen=True):
     operations: bool = False
     transactions: bool = True
     statements: bool = False
+    emptied: bool = False
     make_compiled_reader: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None
 
 
@@ -575,6 +600,10 @@ class ChangeReader(Protocol):
 
     def note_gap(self) -> None:
         """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
+
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
 
 
 # --- SQL scripts for a server ---

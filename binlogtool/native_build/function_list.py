@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from binlogtool import formats
+from binlogtool.format_api.format import Format
+from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
 from binlogtool.format_api.schema_fields import kernel
 from binlogtool.schema import native_library
 from binlogtool.schema.c_codegen import CLibrarySource
@@ -20,10 +22,6 @@ from binlogtool.schema.json_line_codegen import CellCode as CellPlan
 from binlogtool.schema.json_line_codegen import LineCode as LinePlan
 from binlogtool.schema.json_line_codegen import PickCode as PickPlan
 from binlogtool.schema.scanner import generate_walk
-
-if TYPE_CHECKING:
-    from binlogtool.format_api.format import Format
-    from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
 
 WalkSchema = tuple[Any, tuple[str, ...]]
 

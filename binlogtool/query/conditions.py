@@ -271,7 +271,14 @@ def compare_with_number(
     if kinds == {int, _NONE_TYPE}:
         return [UNKNOWN if value is None else _TRUTHS[holds(value, number)] for value in values]
     if kinds == {str}:
-        return _compare_texts_with_number(holds, values, number)
+        joined = "\n".join(values)
+        if joined.count("\n") != len(values) - 1 or _NON_NUMBER_LINE.search(joined):
+            return None
+        nearest_double = float(Decimal(number))
+        return [
+            _TRUTHS[holds(double, nearest_double) if double != nearest_double else holds(Decimal(value), number)]
+            for value, double in zip(values, map(float, values), strict=True)
+        ]
     return None
 
 
@@ -294,16 +301,3 @@ def compare_pairwise(holds: Callable[[Any, Any], bool], left: Sequence[Any], rig
         pairs = zip(left, right, strict=True)
         return [UNKNOWN if a is None or b is None else _TRUTHS[holds(a, b)] for a, b in pairs]
     return None
-
-
-def _compare_texts_with_number(
-    holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal
-) -> list[int] | None:
-    joined = "\n".join(values)
-    if joined.count("\n") != len(values) - 1 or _NON_NUMBER_LINE.search(joined):
-        return None
-    nearest_double = float(Decimal(number))
-    return [
-        _TRUTHS[holds(double, nearest_double) if double != nearest_double else holds(Decimal(value), number)]
-        for value, double in zip(values, map(float, values), strict=True)
-    ]

@@ -474,7 +474,9 @@ def _execute(
     targets = [open_target(system, file, held) for file in plan.changes]
     for directory in dict.fromkeys(directories):
         take_engine_locks(system, directory, options.locks, held)
-    notes = _clear_temporaries(system, {*directories, undo_directory}, targets)
+    folders = {*directories, undo_directory}
+    names = [os.path.basename(target.path) for target in targets]
+    notes = tuple(text for folder in sorted(folders) for text in remove_temporaries(system, folder, names))
     full_backup = options.full_backup
     _check_space(system, targets, undo_directory, full_backup)
     new_files = [held.enter_context(_ReplacementFile(system, t)) if t.is_replaced else None for t in targets]
@@ -497,11 +499,6 @@ def _execute(
             _publish_intent(system, intent_path, undo_path)
         _change_files(system, targets, [None if f is None else f[0] for f in new_files], undo_path, intent_path, check)
     return RepairResult(tuple(_make_written_file(entry) for entry in entries), undo_path, notes)
-
-
-def _clear_temporaries(system: SystemCalls, folders: set[str], targets: list[RepairTarget]) -> tuple[str, ...]:
-    names = [os.path.basename(target.path) for target in targets]
-    return tuple(text for folder in sorted(folders) for text in remove_temporaries(system, folder, names))
 
 
 def _list_lost_attributes(

@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +17,15 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import is_url
+from binlogtool.core.processes import find_holders
 from binlogtool.core.progress import SkippedFile, is_compressed_log
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.prediction.replay import ReplayResult, replay_log
-from binlogtool.repair.file_io import describe_unusable_files, find_holders
+from binlogtool.prediction.replay_options import ReplayOptions
+from binlogtool.repair.file_io import describe_unusable_files
 from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
 from binlogtool.verification.verify import (
@@ -42,9 +44,6 @@ from binlogtool.verification.verify_report import (
     report_failure,
     report_skipped_files,
 )
-
-if TYPE_CHECKING:
-    from binlogtool.prediction.replay_options import ReplayOptions
 
 # --- Results of `diagnose` (JSON shape binlogtool/diagnose/1) ---
 

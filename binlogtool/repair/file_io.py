@@ -1,5 +1,4 @@
-"""System calls of a repair: read, hash and write files piece by piece; mounts, owners, processes with a file open,
-deferred signals.
+"""System calls of a repair: read, hash and write files piece by piece; mounts, owners, deferred signals.
 
 On a network file system, locks and the processes of other machines cannot be seen, and a write is not always durable
 when the call returns: a repair there is refused unless it is explicitly allowed.
@@ -22,78 +21,10 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from binlogtool.core.processes import find_holders
 from binlogtool.errors import LimitError, RefusedError
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import MIB
-
-# --- Processes that use a file ---
-
-
-def find_holders(status: os.stat_result, *, writers_only: bool = False) -> Iterator[str]:
-    """Yield the names of other processes that have this file open or mapped, as far as this user can see them.
-
-    Args:
-        writers_only: Leave out processes that can only read it, such as a backup.
-    """
-    try:
-        processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    except OSError:
-        return  # no /proc on this system: only locks protect the file
-    for process in processes:
-        with suppress(OSError):  # the process ended, or belongs to another user
-            if _has_open(process, status, writers_only) or _has_mapped(process, status, writers_only):
-                yield _describe_process(process)
-
-
-def _has_open(process: str, status: os.stat_result, for_writing: bool) -> bool:
-    folder = f"/proc/{process}/fd"
-    return any(
-        _is_same_file(f"{folder}/{name}", status) and not (for_writing and _is_read_only(process, name))
-        for name in os.listdir(folder)
-    )
-
-
-def _is_read_only(process: str, descriptor: str) -> bool:
-    """Return True if the process opened this descriptor only for reading (proc(5), fdinfo)."""
-    with open(f"/proc/{process}/fdinfo/{descriptor}", "rb") as file:
-        found = re.search(rb"^flags:\s*([0-7]+)", file.read(), re.MULTILINE)
-    return found is not None and int(found[1], 8) & os.O_ACCMODE == os.O_RDONLY
-
-
-def _has_mapped(process: str, status: os.stat_result, for_writing: bool) -> bool:
-    """Return True if the process has the file mapped; with `for_writing`, only mappings that can change the file count.
-
-    The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
-    numbers are those of the underlying file system, which differ from those of `stat` on btrfs and overlays: there the
-    path is compared.
-    """
-    device, inode = status.st_dev, status.st_ino
-    with open(f"/proc/{process}/maps", "rb") as file:
-        text = file.read()
-    if b" %d " % inode not in text:
-        return False
-    permissions = rb".w.s" if for_writing else rb"\S+"
-    lines = re.findall(rb"^\S+ %s \S+ (\S+) %d +(.*)$" % (permissions, inode), text, re.MULTILINE)
-    device_text = b"%02x:%02x" % (os.major(device), os.minor(device))
-    root = os.fsencode(f"/proc/{process}/root")
-    return any(name == device_text or _is_same_file(root + path, status) for name, path in lines)
-
-
-def _is_same_file(path: str | bytes, status: os.stat_result) -> bool:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return False
-    return (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
-
-
-def _describe_process(process: str) -> str:
-    try:
-        with open(f"/proc/{process}/comm", "rb") as file:
-            return f"{file.read(64).decode('utf-8', 'replace').strip()} (process {process})"
-    except OSError:
-        return f"process {process}"
-
 
 # --- The system calls of a repair, in one small object ---
 
@@ -363,10 +294,9 @@ class DeferredSignals:
         self._old_handlers: dict[int, Any] = {}
         self._received: list[int] = []
 
-    def __enter__(self) -> DeferredSignals:
+    def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self._old_handlers = {number: signal.signal(number, self._record_signal) for number in _DEFERRED_SIGNALS}
-        return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old_handlers.items():
@@ -457,7 +387,12 @@ def hash_parts(
     Raises:
         LimitError: most of the file is a hole, whose zeros would take very long.
     """
-    _refuse_huge_holes(system, fd, size)
+    holes = size - 512 * system.fstat(fd).st_blocks
+    if holes > _MAX_HOLE_BYTES:
+        text = (
+            f"{holes:,} of {size:,} bytes are holes in the file, and a plan hashes every byte; plan for a shorter copy"
+        )
+        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
     digests = {True: hashlib.sha256(), False: hashlib.sha256()}
     whole = hashlib.sha256()
     parts = sorted([(p, True) for p in kept] + [(p, False) for p in find_gaps(kept, size)])
@@ -471,15 +406,6 @@ def hash_parts(
 
 _MAX_HOLE_BYTES = 64 * 1024 * MIB
 """Maximum number of zero bytes in holes that are hashed: about a minute of work."""
-
-
-def _refuse_huge_holes(system: SystemCalls, fd: int, size: int) -> None:
-    holes = size - 512 * system.fstat(fd).st_blocks
-    if holes > _MAX_HOLE_BYTES:
-        text = (
-            f"{holes:,} of {size:,} bytes are holes in the file, and a plan hashes every byte; plan for a shorter copy"
-        )
-        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
 
 
 def hash_chunks(data: Iterable[bytes]) -> str:

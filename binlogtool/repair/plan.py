@@ -320,7 +320,9 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
         return reasons
     if plan.result_size < report.bytes.get("header", 0) <= report.size:
         reasons.append(f"{report.path}: the durable end is inside the file's header; truncation cannot repair it")
-    server_cuts = _does_server_cut(report)
+    server_cuts = bool(report.details.get(SERVER_TRUNCATES)) and all(
+        f.id != "valid-after-damage" for f in report.findings
+    )
     blocking = [f for f in report.findings if not _is_allowed(f, plan, policy, server_cuts)]
     reasons += [_describe_refusal(report, f) for f in sorted(blocking, key=_is_detail)]
     if not reasons:
@@ -363,11 +365,6 @@ def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[
         for one in cut
         if one.action != "remove" and not one.result_size
     ]
-
-
-def _does_server_cut(report: FileReport) -> bool:
-    """Return True if the server itself cuts the bytes after the durable end; False if complete records follow."""
-    return bool(report.details.get(SERVER_TRUNCATES)) and all(f.id != "valid-after-damage" for f in report.findings)
 
 
 def _is_allowed(finding: Finding, plan: FilePlan, policy: RepairPolicy, server_cuts: bool) -> bool:

@@ -385,12 +385,8 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
         rewritten = correct_flipped_bits(file_report, name, log.read(file_report.path))
         if rewritten is None:
             continue
-        examination = _verify_result(log, {file_report.path: rewritten.pieces}, examiner)
-        after = (
-            []
-            if examination is None
-            else [file.report for file in examination.files if file.report.path == file_report.path]
-        )
+        examination = verify_planned_log(log.group, {file_report.path: rewritten.pieces}, examiner.verify_options)
+        after = [file.report for file in examination.files if file.report.path == file_report.path]
         if not any(list_unclean_findings(report, allow_open_end=True) for report in after):
             bits = " and ".join(map(describe_flipped_bit, select_flipped_bits(file_report)))
             notes.append(f"{file_report.path}: a flipped bit explains the damage: {bits}; {FLIPPED_BIT_ADVICE}")
@@ -489,13 +485,6 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
     return FilePlanDraft(bind_to_file(plan), (*result.notes, *missing), result.reasons, predicted_file)
 
 
-def plan_no_change(report: FileReport) -> FilePlan:
-    """Return the plan for a file that does not change."""
-    end = report.durable_end
-    proof = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
-    return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
-
-
 def _describe_missing_records(salvaged: SalvagedContent, after: FileReport, repair: RepairRules) -> tuple[str, ...]:
     """Return notes about records that are or may be missing in the middle of a salvaged log."""
     gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]
@@ -592,8 +581,10 @@ def leave_stale_files(
             else None
         )
         if newer_name is not None and _is_harmless_tail(file_report):
+            end = file_report.durable_end
+            proof = {"records": file_report.records, "last_seq": file_report.last_seq, "durable_end": end}
             unchanged_drafts[file_report.path] = FilePlanDraft(
-                plan_no_change(file_report),
+                FilePlan(file_report.path, file_report.size, "none", end, 0, 0, proof, None, None),
                 (f"{file_report.path}: {_describe_newer_file(newer_name)}; name the file itself to truncate it",),
             )
     return unchanged_drafts
@@ -665,7 +656,8 @@ def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
 
 def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:
     """Draft the plan for one log; return it with the report from which it was made."""
-    _refuse_compressed(path)
+    if find_file_method(path) is not None:
+        raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")
     examined = examiner.examine_path(path)
     logs, report = examined.logs, examined.report
     if report.incomplete:
@@ -863,8 +855,3 @@ def _list_leftovers(plan: RepairPlan) -> list[str]:
         with suppress(OSError):
             lines += describe_leftovers(SYSTEM, os.path.realpath(directory), names)
     return lines
-
-
-def _refuse_compressed(path: str) -> None:
-    if find_file_method(path) is not None:
-        raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")

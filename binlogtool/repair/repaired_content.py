@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,6 +40,7 @@ from binlogtool.format_api.format import (
     RewrittenFile,
     is_header_correction,
 )
+from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import MIB, Limits
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
@@ -53,9 +54,6 @@ from binlogtool.verification.verify_report import (
     merge_reports,
     report_skipped_files,
 )
-
-if TYPE_CHECKING:
-    from binlogtool.format_api.layout import Batch, RangeReader
 
 # --- Files whose damage single flipped bits explain ---
 
@@ -316,28 +314,24 @@ def plan_content(
         return plain_cut
     file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
     try:
-        return _plan_special_content(file, report, keep_size, policy, limits, backend)
+        pieces: tuple[ResultPiece, ...] = (ResultPiece(0, keep_size),)
+        notes: list[str] = []
+        salvaged = SalvagedContent(pieces)
+        if policy.salvage and report.findings:
+            salvaged = build_salvaged_content(file, limits, backend)
+            pieces = apply_edits(salvaged.pieces, plan_header_corrections(report, make_raw_reader(file.path)))
+        if policy.fix_meta:
+            edits = plan_header_edits(file)
+            pieces = apply_edits(pieces, edits)
+            notes += [file.format.repair.edits_note] if edits else []
+        if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
+            pieces += _make_end_mark(file)
+        reasons = _explain_no_salvaged_copy(file) if salvaged.left_out else ()
+        return PlannedContent(
+            () if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons
+        )
     finally:
         file.source.close()
-
-
-def _plan_special_content(
-    file: LogFile, report: FileReport, keep_size: int, policy: RepairPolicy, limits: Limits, backend: str
-) -> PlannedContent:
-    pieces: tuple[ResultPiece, ...] = (ResultPiece(0, keep_size),)
-    notes: list[str] = []
-    salvaged = SalvagedContent(pieces)
-    if policy.salvage and report.findings:
-        salvaged = build_salvaged_content(file, limits, backend)
-        pieces = apply_edits(salvaged.pieces, plan_header_corrections(report, make_raw_reader(file.path)))
-    if policy.fix_meta:
-        edits = plan_header_edits(file)
-        pieces = apply_edits(pieces, edits)
-        notes += [file.format.repair.edits_note] if edits else []
-    if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
-        pieces += _make_end_mark(file)
-    reasons = _explain_no_salvaged_copy(file) if salvaged.left_out else ()
-    return PlannedContent(() if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons)
 
 
 def _explain_no_salvaged_copy(file: LogFile) -> tuple[str, ...]:
@@ -585,7 +579,9 @@ def _predict_log(
     changed = [file for file in files if file.action != "none"]
     names = {log.log.member_path(name): name for name in log.log.names} if changed else {}
     results = {
-        file.path: None if file.action == "remove" else file.pieces for file in changed if _belongs_to_log(file, names)
+        file.path: None if file.action == "remove" else file.pieces
+        for file in changed
+        if (file.path in names or (file.made_like is not None and file.made_like in names))
     }
     if not results:
         return log.examination
@@ -594,11 +590,6 @@ def _predict_log(
         if path in predictions:
             verified[names[path]] = predictions[path].with_name(names[path])
     return verify_planned_log(log.log, results, options, verified)
-
-
-def _belongs_to_log(file: FilePlan, names: Mapping[str, str]) -> bool:
-    """Return True if the file belongs to the log, or is a new file of it."""
-    return file.path in names or (file.made_like is not None and file.made_like in names)
 
 
 def list_errors(examination: LogExamination) -> list[str]:

@@ -346,7 +346,13 @@ def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
     with ExitStack() as held:
         undo_fd = _open_file(system, undo.path, held)
         source = None if entry.removed else _open_file(system, entry.path, held)
-        _write_original(system, undo, entry, source, undo_fd)
+        with TemporaryFile(system, entry.path) as file:
+            if file.append(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
+                raise RefusedError(f"{undo.path}: does not restore the original of {entry.path}; nothing was changed")
+            system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
+            restore_owner_and_mode(system, file.fd, entry)
+            system.set_times(file.fd, entry.atime_ns, entry.mtime_ns)
+            file.publish(replace=True)
     return True
 
 
@@ -369,16 +375,6 @@ def _open_file(system: SystemCalls, path: str, held: ExitStack) -> int:
     fd = system.open(path, READ)
     held.callback(system.close, fd)
     return fd
-
-
-def _write_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry, source: int | None, undo_fd: int) -> None:
-    with TemporaryFile(system, entry.path) as file:
-        if file.append(_read_original(system, undo, entry, source, undo_fd)) != entry.sha256:
-            raise RefusedError(f"{undo.path}: does not restore the original of {entry.path}; nothing was changed")
-        system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
-        restore_owner_and_mode(system, file.fd, entry)
-        system.set_times(file.fd, entry.atime_ns, entry.mtime_ns)
-        file.publish(replace=True)
 
 
 def copy_owner_and_mode(system: SystemCalls, fd: int, path: str, like: os.stat_result) -> None:
@@ -462,7 +458,7 @@ def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) ->
         raise RefusedError(f"{intent_path}: {undo_path} is not named like an undo file of its files; {advice}")
     for entry in undo.entries:
         folder = get_directory(entry.path)
-        if not _is_within(folder, directory) or os.path.realpath(folder) != folder:
+        if not (os.path.commonpath((folder, directory)) == directory) or os.path.realpath(folder) != folder:
             raise RefusedError(f"{intent_path}: names a file outside of its directory, {entry.path}; {advice}")
         if not _is_log_name(entry.path):
             raise RefusedError(f"{intent_path}: names a file that is not a log, {entry.path}; {advice}")
@@ -497,10 +493,6 @@ def refuse_without_space(system: SystemCalls, sizes: dict[str, int]) -> None:
         free = system.get_free_space(folder)
         if free < size + MIB:
             raise RefusedError(f"{folder}: {size + MIB:,} bytes are needed, {free:,} are free; {_UNCHANGED}")
-
-
-def _is_within(folder: str, directory: str) -> bool:
-    return os.path.commonpath((folder, directory)) == directory
 
 
 def _is_log_name(path: str) -> bool:

@@ -140,7 +140,9 @@ def _undo_repair(system: SystemCalls, undo: UndoFile, held: ExitStack, allow_net
         take_undo_locks(system, undo, held)
     for entry in entries:
         if not entry.removed:  # a removed file does not exist
-            _lock_file(system, entry, held)
+            refuse_special_file(system, entry.path)
+            fd = open_for_change(system, entry.path, held)
+            take_file_locks(system, entry.path, fd)
     refuse_unsettable_owner(system, entries)
     refuse_without_space(system, _compute_needed_space(entries))
     if len(entries) > 1:
@@ -164,12 +166,6 @@ def _compute_needed_space(entries: list[UndoEntry]) -> dict[str, int]:
             folder = get_directory(entry.path)
             needed[folder] = max(needed.get(folder, 0), entry.size)
     return needed
-
-
-def _lock_file(system: SystemCalls, entry: UndoEntry, held: ExitStack) -> None:
-    refuse_special_file(system, entry.path)
-    fd = open_for_change(system, entry.path, held)
-    take_file_locks(system, entry.path, fd)
 
 
 def _publish_intent(system: SystemCalls, undo: UndoFile) -> str | None:

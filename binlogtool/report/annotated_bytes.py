@@ -42,9 +42,8 @@ from binlogtool.annotation.compare_logs import (
     path_in_record,
     row_bytes,
 )
-from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
@@ -521,7 +520,9 @@ class DiffJsonWriter:
 
     def _fields_member(self, part: UnitDiff) -> dict[str, Any]:
         if part.a is not None and part.b is not None:
-            return _changed_fields_to_json(part.a.piece(), part.b.piece())
+            compared = match_fields(part.a.piece(), part.b.piece())
+            changed = [_field_to_json(one) for one in compared if not one.same]
+            return {"fields": changed, "fields_same": len(compared) - len(changed)}
         side = part.a or part.b
         return {"fields": list(fields_to_json(side.piece().rows))} if self._whole and side is not None else {}
 
@@ -539,12 +540,6 @@ def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
         "records": unit.record_count,
         "types": list(dict.fromkeys(type_ for type_, _, _ in unit.content)),
     }
-
-
-def _changed_fields_to_json(left: AnnotatedPiece, right: AnnotatedPiece) -> dict[str, Any]:
-    compared = match_fields(left, right)
-    changed = [_field_to_json(one) for one in compared if not one.same]
-    return {"fields": changed, "fields_same": len(compared) - len(changed)}
 
 
 def _field_to_json(field: FieldDiff) -> dict[str, Any]:

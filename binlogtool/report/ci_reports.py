@@ -13,20 +13,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from binlogtool.core.json_text import STYLE
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.format_api.json_values import encode_text
+from binlogtool.format_api.json_values import STYLE, encode_text
 from binlogtool.report.finding_policy import compute_fingerprint, list_located_findings
 from binlogtool.report.verify_and_plan_text import describe_state, format_byte_account, suggest_after_verify
 from binlogtool.report.wording import format_count, format_finding, format_offset, format_size
 from binlogtool.terminal.escape import escape
-
-if TYPE_CHECKING:
-    from binlogtool.verification.verify_report import Report
+from binlogtool.verification.verify_report import Report
 
 # --- JUnit XML ---
 

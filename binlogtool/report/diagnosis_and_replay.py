@@ -10,14 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool import formats
-from binlogtool.core.json_text import encode_document
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.core.record_selection import ReadOptions
-from binlogtool.errors import BinlogtoolError
+from binlogtool.errors import BinlogtoolError, join_names
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.json_values import TimeFormatter, encode_document
 from binlogtool.format_api.replay import VERBS, ReplayStop
 from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
 from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult
@@ -469,13 +468,16 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
             if diagnosis.plan.has_encrypted_file
             else f"{format_quantity(records, 'provable record')} found; truncation in place is refused:"
         )
-        yield from (f"  {escape(text)}" for text in diagnosis.plan.reasons[:_MAX_SHOWN])
+        yield from (f"  {line}" for line in _limit_lines(list(map(escape, diagnosis.plan.reasons))))
         return
     if diagnosis.plan.policy.fix_meta and not any(file.cut_valid_records for file in diagnosis.plan.changes):
         kept = sum(file.kept_records for file in diagnosis.plan.files)
-        changes = ", ".join(
-            f"{escape(os.path.basename(file.path))} is {_CHANGE_WORDS.get(file.action, 'corrected')}"
-            for file in diagnosis.plan.changes[:_MAX_SHOWN]
+        changes = join_names(
+            (
+                f"{escape(os.path.basename(file.path))} is {_CHANGE_WORDS.get(file.action, 'corrected')}"
+                for file in diagnosis.plan.changes
+            ),
+            _MAX_SHOWN,
         )
         yield f"{format_quantity(kept, 'record')}; {changes}"
         return

@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from binlogtool.core.json_text import (
-    BodyEncoder,
-    describe_json_changes,
-    encode_json,
-    encode_json_lines,
-    to_json_bytes,
-    to_json_text,
-)
 from binlogtool.core.record_blocks import BlockDecoder, CompiledRunWriter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
-from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
+from binlogtool.format_api.json_values import (
+    DEFAULT_STYLE,
+    BodyEncoder,
+    JsonStyle,
+    TimeFormatter,
+    describe_json_changes,
+    encode_json,
+    encode_json_lines,
+    escape_unsafe,
+    to_json_bytes,
+    to_json_text,
+)
 from binlogtool.report.wording import format_count
 from binlogtool.terminal.escape import escape, escape_json
 

@@ -13,9 +13,8 @@ from xml.sax.saxutils import escape as xml_escaped
 
 import msgspec
 
-from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.json_values import TimeFormatter, encode_document
 from binlogtool.report.dump import describe_body, encode_csv, load_describer
 from binlogtool.report.wording import format_count, format_duration, format_quantity, format_size
 from binlogtool.terminal.escape import escape
@@ -30,15 +29,9 @@ RecordMeasure = tuple[int, int | None, int | None]
 """(bytes, sequence number, time in microseconds) of a record."""
 
 
-class RecordTally(msgspec.Struct):
-    """Totals of a group of records. Times are in microseconds since 1970-01-01 UTC."""
+class RowCounts(msgspec.Struct):
+    """Numbers of changed rows. A change without a before image counts as an insert (REPLACE)."""
 
-    records: int = 0
-    bytes: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-    first_time: int | None = None
-    last_time: int | None = None
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -53,6 +46,28 @@ class RecordTally(msgspec.Struct):
         self.inserted += inserted
         self.updated += updated
         self.deleted += deleted
+
+    def add_change(self, row: RowChange) -> None:
+        """Add one row change."""
+        count = row.get("count", 1)
+        after, before, key = row.get("after"), row.get("before"), row.get("key")
+        if after is not None and before is None and key is None:
+            self.inserted += count
+        elif after is None and row.get("operations") is None:
+            self.deleted += count
+        else:
+            self.updated += count
+
+
+class RecordTally(RowCounts):
+    """Totals of a group of records. Times are in microseconds since 1970-01-01 UTC."""
+
+    records: int = 0
+    bytes: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
 
     def add(self, length: int, seq: int | None, time: int | None) -> None:
         """Add one record."""
@@ -74,7 +89,7 @@ class RecordTally(msgspec.Struct):
         self.add_rows(other.inserted, other.updated, other.deleted)
 
 
-RowCountsByTable = Mapping[str | None, "RowCounts"]
+RowCountsByTable = Mapping[str | None, RowCounts]
 TallyByGroup = dict[str | None, RecordTally]
 
 
@@ -108,15 +123,6 @@ def make_stats_rows(by: str, groups: TallyByGroup, *, has_rows: bool) -> list[li
         for name, t in groups.items()
     ]  # fmt: skip
     return [heading, *rows]
-
-
-def encode_stats_text(by: str, groups: TallyByGroup, *, has_rows: bool) -> bytes:
-    """Return the table as aligned, escaped text."""
-    rows = [
-        ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
-        for r in make_stats_rows(by, groups, has_rows=has_rows)
-    ]
-    return align_columns(rows, right_columns=range(1, 8 if has_rows else 5))
 
 
 def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes:
@@ -281,7 +287,13 @@ def encode_series_text(series: LogStats) -> bytes:
     for start, tally in series.sum_steps().items():
         figures = [tally.records, tally.bytes, *([tally.rows] if series.has_rows else [])]
         table.append([format_step(start) or "-", *map(format_count, figures), escape(largest.get(start, "-"))])
-    groups = encode_stats_text(series.by, series.groups, has_rows=series.has_rows)
+    # The table as aligned, escaped text
+    has_rows = series.has_rows
+    rows = [
+        ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
+        for r in make_stats_rows(series.by, series.groups, has_rows=has_rows)
+    ]
+    groups = align_columns(rows, right_columns=range(1, 8 if has_rows else 5))
     return groups + b"\n" + align_columns(table, right_columns=range(1, 4 if series.has_rows else 3))
 
 
@@ -356,7 +368,12 @@ class Panel(msgspec.Struct, frozen=True):
 
 def render_chart(series: LogStats, title: str) -> bytes:
     """Render the chart as one SVG document."""
-    steps = _list_steps(series)
+    starts = list(series.sum_steps())
+    times = [start for start in starts if start is not None]
+    length = BUCKET_LENGTHS[series.bucket]
+    if times and (times[-1] - times[0]) // length < _MAX_STEPS:
+        times = list(range(times[0], times[-1] + length, length))
+    steps = [*times, *([None] if None in starts else [])]
     shown = list(series.groups)[: len(_COLOURS)]
     colours = dict(zip(shown, _COLOURS, strict=False))
     has_others = len(series.groups) > len(shown)
@@ -391,18 +408,6 @@ def round_up_scale(value: int) -> int:
             if factor * unit >= value:
                 return factor * unit
         unit *= 10
-
-
-def _list_steps(series: LogStats) -> list[int | None]:
-    """Return the start of every step from the first to the last, including empty steps if there are not too many; None
-    (records without a time) comes last.
-    """
-    starts = list(series.sum_steps())
-    times = [start for start in starts if start is not None]
-    length = BUCKET_LENGTHS[series.bucket]
-    if times and (times[-1] - times[0]) // length < _MAX_STEPS:
-        times = list(range(times[0], times[-1] + length, length))
-    return [*times, *([None] if None in starts else [])]
 
 
 def _sum_bars(
@@ -476,33 +481,7 @@ def _render_text(
     )
 
 
-# --- Count the rows that records change, and find the largest and longest transactions of a log ---
-
-# --- Rows that records change ---
-
-
-class RowCounts(msgspec.Struct):
-    """Numbers of changed rows. A change without a before image counts as an insert (REPLACE)."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def total(self) -> int:
-        """Total number of rows."""
-        return self.inserted + self.updated + self.deleted
-
-    def add(self, row: RowChange) -> None:
-        """Add one row change."""
-        count = row.get("count", 1)
-        after, before, key = row.get("after"), row.get("before"), row.get("key")
-        if after is not None and before is None and key is None:
-            self.inserted += count
-        elif after is None and row.get("operations") is None:
-            self.deleted += count
-        else:
-            self.updated += count
+# --- Rows that records change, and the largest and longest transactions of a log ---
 
 
 class RowCounter:
@@ -521,7 +500,7 @@ class RowCounter:
             for changes in describe_body(self._describe, type_name, body, False).changes:
                 tally = counts.setdefault(changes.table or name, RowCounts())
                 for row in changes.rows:
-                    tally.add(row)
+                    tally.add_change(row)
             yield counts
 
 
@@ -590,9 +569,9 @@ class TransactionCounter:
                 tally.first_time = time if tally.first_time is None else min(tally.first_time, time)
                 tally.last_time = time if tally.last_time is None else max(tally.last_time, time)
             for table, counts in rows.items():
-                tally.rows += counts.total
+                tally.rows += counts.rows
                 if table is not None and (table in tally.tables or len(tally.tables) < _MAX_TABLES):
-                    tally.tables[table] = tally.tables.get(table, 0) + counts.total
+                    tally.tables[table] = tally.tables.get(table, 0) + counts.rows
 
     def _close(self) -> None:
         if self._open is None:

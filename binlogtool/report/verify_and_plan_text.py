@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core.json_text import encode_document
 from binlogtool.core.open_file import find_file_method, is_url
 from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
+from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
+from binlogtool.format_api.json_values import encode_document
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,
@@ -103,7 +104,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
         errors = [f for f in errors if not _is_about_names(f) and f.id != "unclean-close"]
         errors.sort(key=lambda found: found.id in _CHANGE_IDS)  # its offset is not that of damage
-        if errors and file.size and not _is_list_or_state(file):
+        if errors and file.size and not strip_compressed_suffix(file.path).endswith((".index", ".state", ".meta")):
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
     for set_report in report.sets:
         errors = [f for f in _collect_set_findings(set_report, files) if f.severity is Severity.ERROR]
@@ -113,18 +114,13 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
         if file.is_encrypted:
             return read_options.make_command("verify", *KEY_OPTION, path=file.path)
     for file in files:
-        tail = _find_torn_tail(file)
+        tail = next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
         is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
         if is_repairable and tail is not None and _is_appended_to(file, report.sets):
             if not file.records:  # truncation would keep no record, and is refused
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
     return None
-
-
-def _is_list_or_state(file: FileReport) -> bool:
-    """Return True for a file without records, as a list of files: its bytes explain nothing."""
-    return strip_compressed_suffix(file.path).endswith((".index", ".state", ".meta"))
 
 
 def _make_hexdump_command(path: str, size: int, offset: int, read_options: GivenReadOptions) -> str:
@@ -172,10 +168,6 @@ def _can_fix_list(errors: Iterable[Finding]) -> bool:
     """Return True if a list of files can be corrected; the line of a missing file between others is never removed."""
     list_errors = [found for found in errors if found.id in _LIST_IDS]
     return bool(list_errors) and not any(map(needs_files, list_errors))
-
-
-def _find_torn_tail(file: FileReport) -> Finding | None:
-    return next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
 
 
 def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
@@ -346,10 +338,10 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
         parameters: The values of the command's options, by parameter name.
     """
     options: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
-    options += [
-        (f"--{name.replace('_', '-')}", parameters.get(name))
-        for name in ("redo", "keyfile", "keyfile_secret", "schema")
-    ]
+    for name in ("redo", "keyfile", "keyfile_secret", "schema"):
+        value = parameters.get(name)
+        values = value if isinstance(value, tuple) else (value,)
+        options += [(f"--{name.replace('_', '-')}", one) for one in values]
     return GivenReadOptions(
         tuple((option, guard_leading_dash(str(value))) for option, value in options if value is not None)
     )
@@ -666,7 +658,7 @@ def _describe_action(file: FilePlan) -> str:
     at = format_offset(file.pieces[0].end if file.action == "truncate" else file.durable_end)
     if file.action == "rewrite" and (left_out := file.proof.get("left_out")):
         offsets = sorted({one["offset"] for one in left_out})
-        at = ", ".join(map(format_offset, offsets[:_MAX_PLACES])) + (", …" if len(offsets) > _MAX_PLACES else "")
+        at = join_names(map(format_offset, offsets), _MAX_PLACES)
     cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {at}"
     extra_text = f", write {format_quantity(new_bytes, 'byte')}" if new_bytes else ""
     extra_text += f", grow to {format_quantity(file.result_size, 'byte')}" if file.result_size > file.size else ""
@@ -720,11 +712,6 @@ def _render_written_file(word: str, file: WrittenFile) -> Iterator[str]:
         yield f"{when:<6} {format_quantity(size, 'byte')}, sha256 {digest}" if digest else f"{when:<6} no file"
 
 
-def written_file_to_json(file: WrittenFile) -> dict[str, Any]:
-    """Return one changed file as a JSON value."""
-    return dict(file._asdict())
-
-
 def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]:
     """Return the value of `undo -O json`."""
     return {
@@ -734,7 +721,7 @@ def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]
         "made": plan.made,
         "refused": bool(plan.reasons),
         "reasons": list(plan.reasons),
-        "files": [{"action": action, **written_file_to_json(back)} for _, action, back in plan.files],
+        "files": [{"action": action, **dict(back._asdict())} for _, action, back in plan.files],
         **({"applied": True} if applied is not None else {}),
     }
 

@@ -38,7 +38,6 @@ from binlogtool.schema import backends
 from binlogtool.verification.verify import DEPTHS
 
 if TYPE_CHECKING:
-    from binlogtool.core.open_file import LogFile
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
     from binlogtool.schema.annotation import AnnotatedPiece
@@ -63,7 +62,7 @@ class ByteRange(NamedTuple):
     name: str
 
 
-def iter_byte_ranges(scan: Scan, file: LogFile) -> Iterator[ByteRange]:
+def iter_byte_ranges(scan: Scan) -> Iterator[ByteRange]:
     """Yield the byte ranges of a file in order; neighbouring ranges can have the same class."""
     position, accounted = 0, dict.fromkeys(_CLASS_ORDER, 0)
 
@@ -115,10 +114,10 @@ class ByteMap:
         return -(-cell * self.size // self.cell_count)
 
 
-def make_byte_map(scan: Scan, file: LogFile, size: int) -> ByteMap:
+def make_byte_map(scan: Scan, size: int) -> ByteMap:
     """Scan a file and return its map; the scan must not have begun."""
     byte_map = ByteMap(size)
-    for byte_range in iter_byte_ranges(scan, file):
+    for byte_range in iter_byte_ranges(scan):
         if byte_range.end <= size:
             byte_map.add_range(byte_range)
     return byte_map
@@ -151,11 +150,6 @@ class PageIllustrations(msgspec.Struct, frozen=True):
     spots: Mapping[str, Sequence[AnnotatedPiece]]
     chart: str = ""
     maps: Mapping[str, ByteMap] = msgspec.field(default_factory=dict)
-
-
-def render_verify_page(report: Report, version: str, illustrations: PageIllustrations) -> bytes:
-    """Render the report as one HTML document."""
-    return "".join(_render_page(report, version, illustrations)).encode("utf-8", "backslashreplace")
 
 
 def _render_page(report: Report, version: str, illustrations: PageIllustrations) -> Iterator[str]:
@@ -391,7 +385,9 @@ def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
     spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
     maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
-    return render_verify_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+    return "".join(
+        _render_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+    ).encode("utf-8", "backslashreplace")
 
 
 def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None:
@@ -408,7 +404,7 @@ def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None
             read_options["limits"],
             check_payload,
         )
-        return make_byte_map(scan, log_file, file.size)
+        return make_byte_map(scan, file.size)
     return None
 
 

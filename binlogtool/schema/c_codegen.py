@@ -234,7 +234,7 @@ def _find_called(function: FunctionType, name: str) -> Any:
     """Return the global that a kernel names; of a template, the kernel for its own sink."""
     value: Any = function.__globals__.get(name)
     if "template_uses" in getattr(value, "__dict__", ()) and "kernel_sink" in function.__dict__:
-        return bind_sink(value, function.__dict__["kernel_sink"], inline="kernel_inline" in function.__dict__)
+        return bind_sink(value, function.__dict__["kernel_sink"], inline=function.__dict__["kernel_inline"])
     return value
 
 

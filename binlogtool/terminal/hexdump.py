@@ -411,7 +411,7 @@ def draw_hexdump(
 ) -> Iterator[bytes]:
     """Yield the text in pieces of whole lines. compile_: function that compiles a kernel; None = no compiled code."""
     spaces, rows = tuple(spaces), list(rows)
-    if compile_ is None or not _has_default_format(options) or not _is_one_range(rows, spaces):
+    if compile_ is None or not _has_default_format(options) or not _is_one_range(spaces):
         yield from _encode_lines(render_hexdump(unfold_rows(rows), spaces, options, heading))
         return
     if heading:
@@ -462,7 +462,7 @@ def _has_default_format(options: HexdumpOptions) -> bool:
     return options.depth is None and options.columns is None and not options.color
 
 
-def _is_one_range(rows: list[FieldRow], spaces: tuple[AddressSpace, ...]) -> bool:
+def _is_one_range(spaces: tuple[AddressSpace, ...]) -> bool:
     """Return True if all bytes belong to one range of the file."""
     return len(spaces) == 1 and not spaces[0].name and spaces[0].base + len(spaces[0].data) < _MAX_OFFSET
 
@@ -604,14 +604,16 @@ def render_picture(pieces: Iterable[AnnotatedPiece], title: str, depth: int | No
         spaces += piece.spaces
         if len(rows) > MAX_FIELDS or sum(row.end - row.start for row in rows) > MAX_BYTES:
             raise LimitError(_TOO_MUCH_MESSAGE)
-    common_path = _common_path([row.path for row in rows])
+    parts = [path.split(".")[:-1] for path in [row.path for row in rows]]
+    same = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
+    common_path = "".join(f"{column[0]}." for column in same)
     rows = [row._replace(path=row.path[len(common_path) :]) for row in rows]
     title = f"{title}  {common_path.rstrip('.')}"
     lines: list[str] = []
     top = _TOP_HEIGHT
     for space, space_rows in _group_by_space(rows).items():
         lines += _draw_space(space, space_rows, spaces, top)
-        top += _space_height(space, space_rows)
+        top += _LINE_HEIGHT * (max(_count_lines(space_rows), len(space_rows)) + (1 if space else 0)) + 8
     height = top + 16
     return "".join(f"{line}\n" for line in (*svg_head(title, height, columns=True), *lines, "</svg>")).encode("utf-8")
 
@@ -620,13 +622,6 @@ def _is_drawn(row: FieldRow, depth: int | None) -> bool:
     if row.bits or row.end == row.start:
         return False
     return row.depth == depth or (row.leaf and (depth is None or row.depth < depth))
-
-
-def _common_path(paths: Sequence[str]) -> str:
-    """Return the components with which all paths begin, including dots."""
-    parts = [path.split(".")[:-1] for path in paths]
-    same = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
-    return "".join(f"{column[0]}." for column in same)
 
 
 def _group_by_space(rows: Sequence[FieldRow]) -> dict[str, list[FieldRow]]:
@@ -655,10 +650,6 @@ def _draw_space(name: str, rows: Sequence[FieldRow], spaces: Sequence[AddressSpa
 
 def _count_lines(rows: Sequence[FieldRow]) -> int:
     return -(-max(row.end for row in rows) // 16) - rows[0].start // 16
-
-
-def _space_height(name: str, rows: Sequence[FieldRow]) -> int:
-    return _LINE_HEIGHT * (max(_count_lines(rows), len(rows)) + (1 if name else 0)) + 8
 
 
 def _contains_row(space: AddressSpace, row: FieldRow) -> bool:

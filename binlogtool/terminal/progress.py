@@ -184,7 +184,10 @@ class ProgressDisplay:
         while len(figures) > 1 and _count_cells(", ".join(figures)) + 2 + _MIN_NAME_COLUMNS > width:
             figures.pop(0 if len(figures) > 2 else 1)
         name_columns = width - _count_cells(", ".join(figures)) - 2
-        return _cut_to_width(f"{_shorten_start(activity, name_columns)}: {', '.join(figures)}", width)
+        text = f"{_shorten_start(activity, name_columns)}: {', '.join(figures)}"
+        while _count_cells(text) > width:
+            text = text[:-1]
+        return text
 
     def _format_figures(self) -> list[str]:
         """Return the figures, the least important first."""
@@ -257,12 +260,6 @@ def _shorten_start(text: str, columns: int) -> str:
     while text and _count_cells(text) > columns - 2:
         text = text[1:]
     return f"..{text}"
-
-
-def _cut_to_width(text: str, width: int) -> str:
-    while _count_cells(text) > width:
-        text = text[:-1]
-    return text
 
 
 def _write_stderr(text: str) -> None:

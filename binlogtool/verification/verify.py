@@ -29,6 +29,7 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
+from binlogtool.core.processes import find_directory_writers
 from binlogtool.core.progress import (
     FILE,
     READABLE_COMPRESSED_SUFFIXES,
@@ -188,7 +189,7 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
     sequences = _feed_validator(scan, validator, findings, newest_time)
     verdict = validator.finish(scan.file_tail()) if validator else None
     if verdict and scan.incomplete is not None:
-        verdict = _drop_end_results(verdict)
+        verdict = replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
     if verdict:
         findings.add(verdict.findings)
         sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
@@ -255,11 +256,6 @@ def _compact_layout(file: LogFile) -> LogFileLayout:
     """Return the part of the layout that is kept after the scan; small, because a directory may have 100,000 files."""
     compact = file.format.reading.compact_layout
     return file.layout if compact is None else compact(file.layout)
-
-
-def _drop_end_results(verdict: ValidationResult) -> ValidationResult:
-    """Remove the results about the end of a file that was not read to its end."""
-    return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
 
 
 def _make_unread_detail(scan: Scan) -> dict[str, int]:
@@ -644,6 +640,9 @@ FindingKey = tuple[str, str, int | str]
 def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:
     """Verify one log that may change; report only problems that two successive passes find.
 
+    A server that rotates its log names the next file before it creates it. If that file does not appear in all passes,
+    it is reported as missing, unless a process has files in the directory open for writing.
+
     Args:
         relist: Function that lists the files again; it returns None if the log no longer exists.
     """
@@ -658,10 +657,23 @@ def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], 
         verified, stamps = _select_unchanged(group, examination, stamps), _collect_stamps(group)
         examination = examine_log(group, options, verified=verified)
         previous, problems = problems, _collect_problems(examination.report)
-        if problems <= previous:
+        unfinished = _select_unfinished_rotations(examination.report)
+        if unfinished and any(find_directory_writers(os.path.dirname(group.member_path(group.names[0])))):
+            problems, unfinished = problems - unfinished, set()
+        if problems <= previous and not unfinished:
             break
         problems &= previous
     return _keep_confirmed(examination.report, problems - _select_transient(group, problems))
+
+
+def _select_unfinished_rotations(report: Report) -> set[FindingKey]:
+    """Return the problems of files that name the next file, which a server writes before it creates that file."""
+    return {
+        make_finding_key(file.path, found)
+        for file in report.files
+        for found in file.findings
+        if found.id == "missing-member" and "next_file" in found.facts
+    }
 
 
 def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
@@ -827,7 +839,13 @@ def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tupl
 
 def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -> Iterator[Report]:
     if isinstance(unit, str):
-        yield from _verify_path(unit, format, options)
+        for entry in find_logs(unit, format):
+            if isinstance(entry, Report):
+                yield entry
+            elif options.live:
+                yield verify_live_log(entry.group, entry.path, format, options)
+            else:
+                yield verify_log(entry.group, options)
     elif options.live:
         yield verify_until_stable(unit, lambda: unit, options)
     else:
@@ -957,16 +975,6 @@ def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGro
         names=tuple(sort_names([*group.names, *files])),
         compressed={**group.compressed, **{name: os.path.basename(file.name) for name, file in files.items()}},
     )
-
-
-def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[Report]:
-    for entry in find_logs(path, format):
-        if isinstance(entry, Report):
-            yield entry
-        elif options.live:
-            yield verify_live_log(entry.group, entry.path, format, options)
-        else:
-            yield verify_log(entry.group, options)
 
 
 def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyOptions) -> Report:

@@ -27,7 +27,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
     parse_query,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
-from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.wire_format import (
@@ -42,6 +42,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     QUERY_EVENTS,
     ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
+    SERVER_ID_AT,
     EventType,
     FormatDescription,
     iter_block_pieces,
@@ -94,6 +95,8 @@ class TableMaps(msgspec.Struct):
     by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
     open_ids: set[int] = msgspec.field(default_factory=set)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
+    _assumed: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Where assumed names were reported."""
 
     def add_map(self, body: bytes) -> TableMap | None:
         """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
@@ -116,6 +119,14 @@ class TableMaps(msgspec.Struct):
         self.open_ids.add(table_map.table_id)
         return table_map
 
+    def find_doubt(self, table_map: TableMap, base: int, index: int) -> str:
+        """Return why the names of a map are uncertain; for assumed names only once per table, otherwise "".
+
+        `index`: number of the TABLE_MAP in the batch at offset `base`.
+        """
+        text, place = table_map.uncertain, (base, index)
+        return "" if table_map.declared and self._assumed.setdefault(text, place) != place else text
+
     def clear(self) -> None:
         """Forget all maps."""
         self.by_id.clear()
@@ -128,10 +139,10 @@ class TableMaps(msgspec.Struct):
             self._parsed.clear()
             self.version += 1
 
-    def discard_definitions(self) -> None:
-        """Discard definitions: a part of the log was skipped, which may have contained statements about tables."""
+    def skip_part(self) -> None:
+        """Mark definitions as assumed: a part of the log was skipped, which may have contained statements."""
         if self.history is not None:
-            self.history.discard()
+            self.history.skip_part()
             self._parsed.clear()
             self.version += 1
 
@@ -159,7 +170,8 @@ class EventTracker(msgspec.Struct):
     preceding relay log, which may have ended inside a group. `preceding_file`: tracker of the preceding file and the
     end of that file; if it has tracked the whole file, table definitions continue from there. `compiled_tracker`:
     compiled code with the effect of `track_records` for a whole batch. `container_record`: if groups are separate,
-    number of the record that contains the last event; otherwise None.
+    number of the record that contains the last event; otherwise None. `annotated_maps`: the table map of the event
+    that is annotated, or none; None = an event without a batch is annotated, by the last map of its table id.
     """
 
     previous_relay_log: EventTracker | None = None
@@ -168,6 +180,7 @@ class EventTracker(msgspec.Struct):
     current_owner: TransactionOwner = NO_OWNER
     compiled_tracker: Callable[[Batch], TrackedBatch] | None = None
     container_record: int | None = None
+    annotated_maps: tuple[TableMap | None] | None = None
     preceding_file: tuple[EventTracker, int] | None = None
     _start: tuple[int, TableHistory | None] = (-1, None)
     _tracked_end: int = -1
@@ -247,7 +260,7 @@ class EventTracker(msgspec.Struct):
         """
         self.transactions.reset()
         self.maps.clear()
-        self.maps.discard_definitions()
+        self.maps.skip_part()
         if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
             self.maps.history.continue_from(self._start[1])
         self.current_owner = NO_OWNER
@@ -460,6 +473,12 @@ class BinlogFileContext(msgspec.Struct):
     hints: Hints = Hints()
     prior_events: PriorEvents = msgspec.field(default_factory=PriorEvents)
 
+    @property
+    def server_id(self) -> int | None:
+        """Id of the server that wrote the file; None if its FORMAT_DESCRIPTION is not known."""
+        stored = self.description.event[SERVER_ID_AT : SERVER_ID_AT + 4]
+        return int.from_bytes(stored, "little") if stored else None
+
 
 class BinlogFileSummary(msgspec.Struct, frozen=True):
     """Facts about a file that are kept after reading; FORMAT_DESCRIPTION is kept without its bytes and time."""
@@ -468,6 +487,7 @@ class BinlogFileSummary(msgspec.Struct, frozen=True):
     is_relay_log: bool
     events_at: int
     encrypted_without_key: bool
+    server_id: int | None
 
 
 def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
@@ -478,7 +498,9 @@ def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
     description = replace(context.description, event=b"", post_header_len=b"", create_timestamp=0)
     summary = replace(
         layout,
-        context=BinlogFileSummary(description, context.is_relay_log, context.events_at, context.encrypted_without_key),
+        context=BinlogFileSummary(
+            description, context.is_relay_log, context.events_at, context.encrypted_without_key, context.server_id
+        ),
     )
     return summary if summary.findings or summary.decrypt is not None else _share_layout(summary)
 
@@ -585,15 +607,18 @@ def decode_event_column(context: BinlogFileContext, batch: Batch, name: str, sta
 def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """Decode the body of each event with the field names of the specification; a `Finding` if it cannot be decoded."""
     table, maps = batch.frames, context.tracker.track_batch(batch).maps[start:stop]
+    maps_in_use = context.tracker.maps
     columns = (to_int_list(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
     for i, (code, server, body_start, body_end, table_map) in enumerate(zip(*columns, maps, strict=True), start):
         try:
             body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
-            uncertain = "" if table_map is None or code in ROW_EVENTS else table_map.uncertain
-            result.append(
-                BodyWithFindings(body, (_report_uncertain_names(batch, i, uncertain),)) if uncertain else body
-            )
+            if code in ROW_EVENTS:
+                doubt = None if table_map is not None else _find_missing_map(context, batch, i, body_start)
+            else:
+                text = "" if table_map is None else maps_in_use.find_doubt(table_map, batch.base, i)
+                doubt = _report_uncertain_names(batch, i, text) if text else None
+            result.append(body if doubt is None else BodyWithFindings(body, (doubt,)))
         except (MalformedError, DecompressionError) as error:
             problem = report_undecodable(batch, i, error)
             if code in ROW_EVENTS and table_map is not None and table_map.has_unknown_fractions:
@@ -650,6 +675,16 @@ def report_undecodable(batch: Batch, index: int, error: MalformedError | Decompr
     offset, size, record = batch.container_position(index)
     name = type_name(int(batch.frames["type_code"][index]))
     return make_finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
+
+
+def _find_missing_map(context: BinlogFileContext, batch: Batch, index: int, body_start: int) -> Finding | None:
+    """Return the finding about a row event without TABLE_MAP; a relay log may begin after it."""
+    stored_id = batch.window[body_start : body_start + context.description.table_id_size]
+    if int.from_bytes(stored_id, "little") == DUMMY_TABLE_ID:
+        return None
+    offset, size, record = batch.container_position(index)
+    text, severity = "its TABLE_MAP is missing", Severity.WARNING if context.is_relay_log else Severity.ERROR
+    return make_finding("dangling-reference", offset, size, text, record=record, severity=severity)
 
 
 def _report_uncertain_names(batch: Batch, index: int, text: str) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.format_api.format import RecordDescriber, RecordText, RowChanges, select_members
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 
 _NOISE = frozenset(
     {"TABLE_MAP", "ROTATE", "BINLOG_CHECKPOINT", "HEARTBEAT_LOG", "HEARTBEAT_LOG_V2", "GTID_STATE", "OOB_DATA", "STOP"}
@@ -27,6 +28,9 @@ _HIDDEN = frozenset(
         "chunks", "nested", "oob",
     )
 )  # fmt: skip
+_GTID_TYPES = frozenset({"GTID", "GTID_LOG", "ANONYMOUS_GTID", "GTID_TAGGED_LOG"})
+_ANNOTATIONS = frozenset({"ANNOTATE_ROWS", "ROWS_QUERY"})
+_UNKNOWN_CHARSET = "(the log does not name the character set of this statement)"
 _MAX_TABLES = 4096
 """Maximum number of table descriptions that are kept; servers use a new table id after each change of a definition."""
 
@@ -34,13 +38,22 @@ _MAX_TABLES = 4096
 def start_record_text() -> RecordDescriber:
     """Return the describer of the events of a log."""
     tables: dict[Any, RowChanges] = {}
+    status_vars: Mapping[str, Any] = {}  # of the last QUERY of the transaction
 
     def describe(type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+        nonlocal status_vars
         rows, statement = body.get("rows"), body.get("sql")
         members = select_members(body, _SHOWN_ELSEWHERE if everything else _HIDDEN)
         if isinstance(rows, list | tuple):
             table = tables.get(body.get("table_id"), _UNKNOWN_TABLE)
             return RecordText(members, changes=(table._replace(rows=rows),))
+        if "status_vars" in body or type_name in _GTID_TYPES:
+            status_vars = body.get("status_vars") or {}
+        if type_name in _ANNOTATIONS and statement is not None:
+            text = decode_annotation_text(statement, status_vars)
+            if isinstance(text, str):
+                return RecordText(members, statements=(text,))
+            return RecordText(members, note=_UNKNOWN_CHARSET, statements=(text.decode("ascii", "backslashreplace"),))
         if statement is not None:
             if statement in _TRANSACTION_STATEMENTS:
                 return RecordText(members if everything else {}, note=statement)

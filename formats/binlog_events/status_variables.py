@@ -37,6 +37,7 @@ from binlogtool.format_api.schema_fields import (
     FieldsByCode,
     HiddenField,
     LeafFormat,
+    MalformedError,
     MutableUInt8s,
     NestedSchema,
     OpaqueLeaf,
@@ -206,6 +207,22 @@ def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
     charset = status.get("charset") if isinstance(status, Mapping) else None
     name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
     return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
+
+
+def decode_annotation_text(sql: str | bytes, status: Any) -> str | bytes:
+    """Decode the text of an ANNOTATE_ROWS or ROWS_QUERY event, which names no character set; else return its bytes.
+
+    Args:
+        sql: the text; a string if its bytes are UTF-8.
+        status: status variables of the last QUERY of its transaction, by name or as a block; empty without one.
+    """
+    raw = sql.encode() if isinstance(sql, str) else sql
+    if isinstance(status, bytes):
+        try:
+            status = decode_status_variables(status)
+        except MalformedError:
+            status = {}
+    return decode_statement_text(raw, status)
 
 
 def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:

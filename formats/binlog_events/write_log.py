@@ -378,7 +378,8 @@ class BinlogWriter(msgspec.Struct):
         """Open the file to which the next `size` bytes belong."""
         is_full = self._offset + size + self._rotate_size > self.limit
         if self._file is not None and self._transactions_in_file and (is_full or self._restarted):
-            self._end_file(self._rotate_event())
+            body = encode_rotate_body(self._numbered_name(len(self.written) + 2))
+            self._end_file(encode_event(EventType.ROTATE, self._time, self._server, body))
         self._time = int.from_bytes(first[:4], "little") or self._time
         self._server = int.from_bytes(first[5:9], "little") or self._server
         if self._file is None:
@@ -422,10 +423,6 @@ class BinlogWriter(msgspec.Struct):
     def _write_event(self, event: bytes) -> None:
         assert self._file is not None
         self._offset += self._file.write(reframe_event(event, self._offset))
-
-    def _rotate_event(self) -> bytes:
-        body = encode_rotate_body(self._numbered_name(len(self.written) + 2))
-        return encode_event(EventType.ROTATE, self._time, self._server, body)
 
     @property
     def _rotate_size(self) -> int:

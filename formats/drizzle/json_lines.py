@@ -1,7 +1,7 @@
 """Write messages as JSON lines, in compiled kernels.
 
 They handle messages as servers write them: members in ascending order, no single member repeated, none unknown, no
-required one missing. `rules` (integers, `create_rules`) and `texts` (bytes, `create_texts`) hold the catalog.
+required one missing. `texts` holds the catalog (`create_texts`).
 """
 
 from __future__ import annotations
@@ -53,14 +53,10 @@ UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
 
 OPTIONAL, REQUIRED, REPEATED = range(3)
 
-MEMBER_SIZE = 4
-"""Number of integers per member in `rules`: number, kind, label, position of its enum or message."""
-
-TEXT_MEMBER_SIZE = 24
-"""Number of bytes per member in `texts`: the same values, then position and size of its name."""
-
-ENUM_TEXT_SIZE = 12
-"""Number of bytes per enum value in `texts`: number, position and size of its name."""
+MEMBER_SIZE, ENUM_VALUE_SIZE, OBJECT_RULE_SIZE = 24, 12, 12
+"""Bytes in `texts` of a member: number, kind, label, position of its enum or message, position and size of its name; of
+an enum value: number, position and size of its name; of a statement kind: number, object kind (see NO_OBJECT), member
+that names the object. Their number precedes those of a message, of an enum, and all statement kinds."""
 
 TRANSACTION_TYPE = 1
 """Entry type of transactions (`drizzle.schema.EntryType`)."""
@@ -86,47 +82,47 @@ def read_field_bounds(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
     return tag, end, end + value, 0
 
 
-@kernel()
-def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
-    """Return whether this value of an enum has a name."""
-    i = 0
-    count: int = rules[place]
-    while i < count and rules[place + 1 + i] != value:
-        i += 1
-    return i < count
+@kernel(load_uint32)
+def find_entry(texts: UInt8s, place: int, size: int, number: int) -> int:
+    """Return the position of the entry with this number in the list at `place`; -1 = there is none."""
+    for i in range(load_uint32(texts, place)):
+        if load_uint32(texts, place + 4 + size * i) == number:
+            return place + 4 + size * i
+    return -1
 
 
-@kernel(read_field_bounds, has_enum_name)
-def is_plain_message(buf: UInt8s, pos: int, limit: int, rules: Int64s, place: int) -> bool:
+@kernel(find_entry, load_uint32, read_field_bounds)
+def is_plain_message(buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int) -> bool:
     """Return whether the bytes are a message of this type, in the form that servers write."""
-    count = rules[place]
-    at = place + 1 - MEMBER_SIZE
-    last = at + MEMBER_SIZE * count
+    at = place + 4 - MEMBER_SIZE
+    stop = place + 4 + MEMBER_SIZE * load_uint32(texts, place)
     while pos < limit:
         tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
             return False
-        if at <= place or rules[at] != tag >> 3 or rules[at + 2] != REPEATED:
+        number = tag >> 3
+        if at < place or load_uint32(texts, at) != number or load_uint32(texts, at + 8) != REPEATED:
             at += MEMBER_SIZE
-            while at <= last and rules[at] < tag >> 3:
-                if rules[at + 2] == REQUIRED:
+            while at < stop and load_uint32(texts, at) < number:
+                if load_uint32(texts, at + 8) == REQUIRED:
                     return False
                 at += MEMBER_SIZE
-            if at > last or rules[at] != tag >> 3:
+            if at >= stop or load_uint32(texts, at) != number:
                 return False
-        kind = rules[at + 1]
+        kind = load_uint32(texts, at + 4)
+        inner = load_uint32(texts, at + 12)
         if (tag & 7 == 0) != (kind <= ENUM):
             return False
         if kind == UINT32 and not 0 <= value <= MAX_UINT32:
             return False
-        if kind == ENUM and not has_enum_name(rules, rules[at + 3], value):
+        if kind == ENUM and find_entry(texts, inner, ENUM_VALUE_SIZE, value) < 0:
             return False
-        if kind == MESSAGE and not is_plain_message(buf, start, end, rules, rules[at + 3]):
+        if kind == MESSAGE and not is_plain_message(buf, start, end, texts, inner):
             return False
         pos = end
     at += MEMBER_SIZE
-    while at <= last:
-        if rules[at + 2] == REQUIRED:
+    while at < stop:
+        if load_uint32(texts, at + 8) == REQUIRED:
             return False
         at += MEMBER_SIZE
     return True
@@ -144,19 +140,15 @@ def put_column(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: i
     return put_any_text(buf, pos, limit, out, out_pos, out_limit)
 
 
-@kernel(load_uint32, copy_bytes)
-def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the name of an enum's value."""
-    for i in range(load_uint32(texts, place)):
-        at = place + 4 + ENUM_TEXT_SIZE * i
-        if load_uint32(texts, at) == value:
-            p = load_uint32(texts, at + 4)
-            size = load_uint32(texts, at + 8)
-            return copy_bytes(texts, p, p + size, out, out_pos) if size <= out_limit - out_pos else -1
-    return -2
-
-
 @kernel(copy_bytes, load_uint32)
+def put_member_name(texts: UInt8s, at: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    """Write the name whose position and size are at `texts[at]`, if 64 bytes remain after it."""
+    p = load_uint32(texts, at)
+    size = load_uint32(texts, at + 4)
+    return copy_bytes(texts, p, p + size, out, out_pos) if out_limit - out_pos >= size + 64 else -1
+
+
+@kernel(load_uint32, put_member_name)
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
@@ -171,21 +163,20 @@ def begin_member(
             out_pos += 1
         out[out_pos] = 44
         out_pos += 1
-    at += TEXT_MEMBER_SIZE
+    at += MEMBER_SIZE
     while load_uint32(texts, at) < number:
-        at += TEXT_MEMBER_SIZE
-    size = load_uint32(texts, at + 20)
-    if out_limit - out_pos < size + 64:
-        return at, -1
-    p = load_uint32(texts, at + 16)
-    out_pos = copy_bytes(texts, p, p + size, out, out_pos)
-    if load_uint32(texts, at + 8) == REPEATED:
+        at += MEMBER_SIZE
+    out_pos = put_member_name(texts, at + 16, out, out_pos, out_limit)
+    if out_pos >= 0 and load_uint32(texts, at + 8) == REPEATED:
         out[out_pos] = 91
         out_pos += 1
     return at, out_pos
 
 
-@kernel(begin_member, read_field_bounds, put_any_text, put_column, put_enum_name, put_bool, put_unsigned, load_uint32)
+@kernel(
+    begin_member, find_entry, read_field_bounds, put_any_text, put_bool, put_column, put_member_name, put_unsigned,
+    load_uint32,
+)  # fmt: skip
 def put_message(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
@@ -194,7 +185,7 @@ def put_message(
         return -1
     out[out_pos] = 123
     out_pos += 1
-    at = place - TEXT_MEMBER_SIZE
+    at = place + 4 - MEMBER_SIZE
     while pos < limit:
         tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
@@ -208,14 +199,16 @@ def put_message(
         if out_pos < 0 or out_limit - out_pos < 64:
             return -1
         kind = load_uint32(texts, at + 4)
+        inner = load_uint32(texts, at + 12)
         if kind == MESSAGE:
-            out_pos = put_message(buf, start, end, texts, load_uint32(texts, at + 12), out, out_pos, out_limit - 8)
+            out_pos = put_message(buf, start, end, texts, inner, out, out_pos, out_limit - 8)
         elif kind == STRING:
             out_pos = put_any_text(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == BYTES:
             out_pos = put_column(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == ENUM:
-            out_pos = put_enum_name(texts, load_uint32(texts, at + 12), value, out, out_pos, out_limit - 8)
+            name = find_entry(texts, inner, ENUM_VALUE_SIZE, value)
+            out_pos = put_member_name(texts, name + 4, out, out_pos, out_limit) if name > 0 else -2
         elif kind == BOOL:
             out_pos = put_bool(1 if value != 0 else 0, out, out_pos, out_limit)
         else:
@@ -244,9 +237,6 @@ NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NA
 """Ways in which a statement names its object: none; no name; in the member itself; in the first message in the
 member: the name of a `Schema`, the names of a `TableMetadata` or of a `Table`.
 """
-
-OBJECT_RULE_SIZE = 3
-"""Number of integers per statement kind in `rules`: number, object kind (above), member that names the object."""
 
 
 @kernel(read_field_bounds)
@@ -277,12 +267,11 @@ def find_object_names(buf: UInt8s, pos: int, limit: int, object_kind: int, numbe
     return low, high, first, last
 
 
-@kernel(read_field_bounds, find_object_names, are_bytes_equal)
-def read_statements(buf: UInt8s, pos: int, limit: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
+@kernel(find_entry, read_field_bounds, find_object_names, are_bytes_equal, load_uint32)
+def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, at: int, count: int) -> bool:
     """Read kind and object of an entry from its statements; column c is `out[at + count * c]`. False: not handled."""
     kind = -1
     object_count = 0
-    place = rules[1]
     while pos < limit:
         tag, start, end, _ = read_field_bounds(buf, pos, limit)
         if end < 0:
@@ -292,15 +281,13 @@ def read_statements(buf: UInt8s, pos: int, limit: int, rules: Int64s, out: Mutab
             continue
         _, _, _, statement_kind = read_field_bounds(buf, start, end)
         kind = statement_kind if kind < 0 or kind == statement_kind else MANY_KINDS
-        k = place + 1
-        while k < place + OBJECT_RULE_SIZE * rules[place] and rules[k] != statement_kind:
-            k += OBJECT_RULE_SIZE
-        object_kind = rules[k + 1]
+        rule = find_entry(texts, load_uint32(texts, 4), OBJECT_RULE_SIZE, statement_kind)
+        object_kind = load_uint32(texts, rule + 4) if rule > 0 else NO_OBJECT
         if object_kind == NO_OBJECT:
             continue
         low, high, first, last = -1, -1, -1, -1
         if object_kind != UNNAMED_OBJECT:
-            low, high, first, last = find_object_names(buf, start, end, object_kind, rules[k + 2])
+            low, high, first, last = find_object_names(buf, start, end, object_kind, load_uint32(texts, rule + 8))
             if low < -1:
                 return False
         a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
@@ -324,15 +311,15 @@ def read_statements(buf: UInt8s, pos: int, limit: int, rules: Int64s, out: Mutab
     return True
 
 
-@kernel(is_plain_message, find_member, read_field_bounds, read_statements)
+@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, read_statements)
 def derive_entry_columns(
-    buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
+    buf: UInt8s, texts: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
     """Write the `DERIVED_COLUMNS` of entries to `out`."""
     for i in range(count):
         for column in range(9):
             out[i + count * column] = -1
-        if types[i] != TRANSACTION_TYPE or not is_plain_message(buf, lows[i], highs[i], rules, rules[0]):
+        if types[i] != TRANSACTION_TYPE or not is_plain_message(buf, lows[i], highs[i], texts, load_uint32(texts, 0)):
             continue
         low, high = find_member(buf, lows[i], highs[i], 1)
         _, _, low, server = read_field_bounds(buf, low, high)
@@ -349,7 +336,7 @@ def derive_entry_columns(
         out[i + 2 * count] = time
         out[i + 3 * count] = server
         out[i + 4 * count] = unit
-        if time < 0 or not read_statements(buf, lows[i], highs[i], rules, out, i, count):
+        if time < 0 or not read_statements(buf, lows[i], highs[i], texts, out, i, count):
             out[i] = -1
     return count
 
@@ -436,68 +423,29 @@ def _get_kind(member: MessageMember) -> int:
     return _KINDS.get(member.type, MESSAGE)
 
 
-class _TableSizes(NamedTuple):
-    """Sizes in a table: its start, the start of a message, a member, the start of an enum, an enum value."""
-
-    head: int
-    message: int
-    member: int
-    enum: int
-    value: int
-
-
-def _compute_positions(sizes: _TableSizes) -> dict[str, int]:
-    """Compute the position of each message and enum, and (under the name "") the end of all."""
-    positions, position = {}, sizes.head
-    for message in CATALOG.messages.values():
-        positions[message.name] = position
-        position += sizes.message + sizes.member * len(message.members)
-    for name, values in CATALOG.enums.items():
-        positions[name] = position
-        position += sizes.enum + sizes.value * len(values)
-    positions[""] = position
-    return positions
-
-
-@cache
-def create_rules() -> array[int]:
-    """Create the table of `derive_entry_columns`: positions of Transaction and of the objects; messages, enums,
-    objects.
-    """
-    positions, table = _compute_positions(_TableSizes(2, 1, MEMBER_SIZE, 1, 1)), array("q")
-    table.extend((positions["Transaction"], positions[""]))
-    for message in CATALOG.messages.values():
-        table.append(len(message.members))
-        for member in message.members:
-            table.extend((member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)))
-    for values in CATALOG.enums.values():
-        table.extend((len(values), *(int(value) for value in values)))
-    table.append(len(_S))
-    for kind in _S:
-        parts = REQUIRED_MEMBERS[kind]
-        number = _get_member_number("Statement", parts[0]) if parts else 0
-        table.extend((kind, _OBJECT_KINDS.get(kind, NAMES_IN_METADATA), number))
-    return table
-
-
 def _get_member_number(message: str, name: str) -> int:
     return next(one.number for one in CATALOG.messages[message].members if one.name == name)
 
 
 @cache
 def create_texts() -> bytes:
-    """Create the table of `put_message`: position of Transaction; messages, enums, and their names."""
-    positions = _compute_positions(_TableSizes(4, 0, TEXT_MEMBER_SIZE, 4, ENUM_TEXT_SIZE))
-    table, names = bytearray(), bytearray()
-    names_start = positions[""]
+    """Create the table of the kernels: position of Transaction and of the statement kinds; messages, enums, statement
+    kinds, and the names.
+    """
+    positions, end = {}, 8
+    for name, message in CATALOG.messages.items():
+        positions[name], end = end, end + 4 + MEMBER_SIZE * len(message.members)
+    for name, values in CATALOG.enums.items():
+        positions[name], end = end, end + 4 + ENUM_VALUE_SIZE * len(values)
+    table, names = bytearray(struct.pack("<2I", positions["Transaction"], end)), bytearray()
+    names_start = end + 4 + OBJECT_RULE_SIZE * len(_S)
 
     def add_name(text: str) -> tuple[int, int]:
-        position = names_start + len(names)
         names.extend(text.encode())
-        return position, len(text)
+        return names_start + len(names) - len(text), len(text)
 
-    table += struct.pack("<I", positions["Transaction"])
     for message in CATALOG.messages.values():
+        table += struct.pack("<I", len(message.members))
         for member in message.members:
             head = member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)
             table += struct.pack("<6I", *head, *add_name(f"{json.dumps(member.name)}:"))
@@ -505,6 +453,11 @@ def create_texts() -> bytes:
         table += struct.pack("<I", len(values))
         for value in values:
             table += struct.pack("<3I", value, *add_name(json.dumps(value.name)))
+    table += struct.pack("<I", len(_S))
+    for kind in _S:
+        parts = REQUIRED_MEMBERS[kind]
+        number = _get_member_number("Statement", parts[0]) if parts else 0
+        table += struct.pack("<3I", kind, _OBJECT_KINDS.get(kind, NAMES_IN_METADATA), number)
     return bytes(table + names)
 
 
@@ -536,7 +489,7 @@ class EntryColumnDeriver:
         if len(self._out) < len(DERIVED_COLUMNS) * count:
             self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
         arguments = (frames[name] for name in ("type", "message_start", "message_end"))
-        compile_(derive_entry_columns)(batch.window, create_rules(), *arguments, self._out, count)
+        compile_(derive_entry_columns)(batch.window, create_texts(), *arguments, self._out, count)
         return {name: self._out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
 
 

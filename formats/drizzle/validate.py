@@ -166,18 +166,14 @@ class TransactionIdSet:
         slot = (server, number >> _CHUNK_BITS)
         chunk = self._chunks.get(slot)
         if chunk is None:
-            chunk = self._create_chunk(slot)
+            if len(self._chunks) >= _MAX_CHUNKS:
+                del self._chunks[next(iter(self._chunks))]
+                self.forgotten = True
+            chunk = self._chunks[slot] = bytearray(1 << (_CHUNK_BITS - 3))
         index, bit = (number & ((1 << _CHUNK_BITS) - 1)) >> 3, 1 << (number & 7)
         seen = chunk[index] & bit
         chunk[index] |= bit
         return not seen
-
-    def _create_chunk(self, slot: TransactionKey) -> bytearray:
-        if len(self._chunks) >= _MAX_CHUNKS:
-            del self._chunks[next(iter(self._chunks))]
-            self.forgotten = True
-        chunk = self._chunks[slot] = bytearray(1 << (_CHUNK_BITS - 3))
-        return chunk
 
     def __contains__(self, key: TransactionKey) -> bool:
         server, number = key
@@ -303,18 +299,14 @@ def _track_statements(transaction: SegmentedTransaction, statements: Sequence[An
         if kind == StatementType.ROLLBACK:
             transaction.rolled_back, transaction.unfinished = True, None
         elif kind == StatementType.ROLLBACK_STATEMENT:
-            yield from _roll_back_statement(transaction)
+            if transaction.unfinished is None and not transaction.broken:
+                text = "ROLLBACK_STATEMENT without an unfinished statement before it"
+                yield EntryFault("dangling-reference", text, "nothing to roll back")
+            transaction.unfinished = None
         elif kind in _DATA_KINDS:
             yield from _continue_statement(transaction, statement)
         elif transaction.unfinished is not None:
             yield _report_interrupted(transaction, get_statement_name(kind))
-
-
-def _roll_back_statement(transaction: SegmentedTransaction) -> Iterator[EntryFault]:
-    if transaction.unfinished is None and not transaction.broken:
-        text = "ROLLBACK_STATEMENT without an unfinished statement before it"
-        yield EntryFault("dangling-reference", text, "nothing to roll back")
-    transaction.unfinished = None
 
 
 def _continue_statement(transaction: SegmentedTransaction, statement: Any) -> Iterator[EntryFault]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, LogFileLayout
-from binlogtool.formats.eblob.detect_layout import EblobDialect, UnreadableHeader
+from binlogtool.formats.eblob.decode import EblobDialect, UnreadableHeader
 from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER_SIZE
 
 # --- Kinds of damage (docs/spec/eblob.md#validation) ---
@@ -44,7 +44,9 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, problem
     if problem.id in _TAILS:
         return _with_diagnosis(problem, _TAILS[problem.id])
     if problem.id == "zero-tail":
-        return _classify_zeros(layout, problem)
+        whole_header = problem.length >= layout.context.dialect.record_header_size
+        diagnosis = _CLEAN_ZEROS if whole_header else _ZERO_TAIL
+        return _with_diagnosis(problem, diagnosis, "preallocated-tail" if layout.context.is_preallocated else None)
     if problem.id not in ("bad-magic", "length-out-of-bounds", "bad-header") or "ceiling" in problem.facts:
         return problem
     dialect: EblobDialect = layout.context.dialect
@@ -62,13 +64,6 @@ def _with_diagnosis(problem: Finding, diagnosis: str, finding_id: str | None = N
         text = f"{diagnosis}: {text}"
     all_facts = MappingProxyType({**problem.facts, "diagnosis": diagnosis, **facts})
     return replace(problem, id=finding_id or problem.id, message=text, facts=all_facts)
-
-
-def _classify_zeros(layout: LogFileLayout, problem: Finding) -> Finding:
-    """Classify zeros after the last record: normal if the log preallocates space."""
-    whole_header = problem.length >= layout.context.dialect.record_header_size
-    diagnosis = _CLEAN_ZEROS if whole_header else _ZERO_TAIL
-    return _with_diagnosis(problem, diagnosis, "preallocated-tail" if layout.context.is_preallocated else None)
 
 
 def _classify_record_header(dialect: EblobDialect, head: bytes, problem: Finding) -> Finding:

@@ -8,13 +8,16 @@ from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.eblob import FILE_PATTERNS
 from binlogtool.formats.eblob.decode import (
+    DIALECTS,
     KIND_NAMES,
     EblobRecordTables,
     decode_bodies,
     describe_records,
+    detect_format,
+    log_stem,
+    make_layout,
     make_record_text,
 )
-from binlogtool.formats.eblob.detect_layout import DIALECTS, detect_format, log_stem, make_layout
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
 from binlogtool.formats.eblob.validate import make_eblob_validator
 
@@ -39,7 +42,7 @@ FORMAT = Format(
         },
         split_finder=LazyRef("eblob.decode:make_split_point_finder"),
         variants=tuple(DIALECTS),
-        compiled_layouts=LazyRef("eblob.detect_layout:native_layouts"),
+        compiled_layouts=LazyRef("eblob.decode:native_layouts"),
     ),
     validation=ValidationRules(
         validator=make_eblob_validator,

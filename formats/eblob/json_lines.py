@@ -40,7 +40,7 @@ from binlogtool.format_api.schema_fields import (
     load_int64,
     put_hex_digits,
 )
-from binlogtool.formats.eblob.detect_layout import DIALECT_B, EblobFileContext
+from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.overwrite_groups import (
     CONTROL_KIND,
     DATA_KIND,

@@ -34,8 +34,7 @@ from binlogtool.format_api.replay import (
     encode_canonical,
     make_rulings,
 )
-from binlogtool.formats.eblob.decode import RAW_DATA_TYPE
-from binlogtool.formats.eblob.detect_layout import EblobFileContext
+from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
 from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag

@@ -24,7 +24,7 @@ from binlogtool.formats.eblob.overwrite_groups import (
 from binlogtool.formats.eblob.schema import TARGET_SIZE
 
 if TYPE_CHECKING:
-    from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
+    from binlogtool.formats.eblob.decode import EblobDialect, EblobFileContext
     from binlogtool.limits import Limits
 
 _COLUMNS = ("offset", "end", "meta_size", "data_size")

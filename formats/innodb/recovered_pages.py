@@ -71,7 +71,10 @@ class RecoveredPages:
             if record.problem:
                 raise UnknownPageError("the redo log (ib_logfile0) is damaged")
             if record.type is RedoRecordType.INIT_PAGE:
-                pages[page_id] = _make_empty_page(page_id, self._page_size(page_id))
+                space = self._spaces.get(page_id[0])
+                if space is None:
+                    raise UnknownPageError(f"the tablespace {page_id[0]} is missing")
+                pages[page_id] = _make_empty_page(page_id, space.page_size)
             elif record.type is RedoRecordType.FREE_PAGE:
                 pages[page_id] = None
             else:
@@ -80,12 +83,6 @@ class RecoveredPages:
                     skipped.add(page_id)
                 else:
                     _apply_record(record, page)
-
-    def _page_size(self, page_id: PageId) -> int:
-        space = self._spaces.get(page_id[0])
-        if space is None:
-            raise UnknownPageError(f"the tablespace {page_id[0]} is missing")
-        return space.page_size
 
     def _get_page(self, page_id: PageId, pages: dict[PageId, bytearray | None]) -> bytearray:
         """Return the current state of a page, first from its tablespace."""

@@ -123,8 +123,11 @@ def read_redo_head(data: bytes, size: int) -> RedoHead:
     if len(data) < HEADER_SIZE:
         return RedoHead(None, (), None, (_report_too_small(size),))
     fields = HEADER.parse(data[:HEADER_SIZE])
-    header = _make_header(fields)
-    rejection = _check_format(header, fields, size)
+    number = int(fields.format)
+    creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
+    encrypted = number == RedoLogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
+    header = RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
+    rejection = _check_format(header, fields)
     if rejection is not None:
         return RedoHead(header, (), None, (rejection,))
     if len(data) < START_OFFSET or size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
@@ -152,14 +155,7 @@ def _checkpoint_order(checkpoint: RedoCheckpoint) -> tuple[int, int]:
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
-def _make_header(fields: Any) -> RedoHeader:
-    number = int(fields.format)
-    creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
-    encrypted = number == RedoLogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
-    return RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
-
-
-def _check_format(header: RedoHeader, fields: Any, size: int) -> Finding | None:
+def _check_format(header: RedoHeader, fields: Any) -> Finding | None:
     """Return the finding about a header after which nothing can be read; None if the header is usable."""
     number = header.format
     if number == RedoLogFormat.FORMAT_3_23:
@@ -395,14 +391,15 @@ class MtrWalk:
         window_at = lsn - self._base
         end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
-            self._refill_window(lsn)
+            bytes_left = self._base + len(self._window) - lsn
+            window_size = min(_WINDOW_BYTES, self._limit - lsn)
+            if bytes_left < window_size:
+                self._window = self._ring.read_at_lsn(lsn, window_size)
+                self._base = lsn
             window_at = lsn - self._base
             end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
             return self._reason_without_end(window_at, end), lsn
-        return self._check_mtr(lsn, window_at, end)
-
-    def _check_mtr(self, lsn: int, window_at: int, end: int) -> Mtr | tuple[RedoEndReason, int]:
         window, stored_at = self._window, end + 1 + self._nonce
         end_lsn = self._base + stored_at + CRC_SIZE
         if window[end] != self._ring.sequence_bit(self._base + end):
@@ -431,13 +428,6 @@ class MtrWalk:
         data = self._ring.read_at_lsn(lsn, bytes_left)
         end = find_records_end(data, 0, len(data))
         return end == -1 or end + 1 + self._nonce + CRC_SIZE > bytes_left
-
-    def _refill_window(self, lsn: int) -> None:
-        bytes_left = self._base + len(self._window) - lsn
-        window_size = min(_WINDOW_BYTES, self._limit - lsn)
-        if bytes_left < window_size:
-            self._window = self._ring.read_at_lsn(lsn, window_size)
-            self._base = lsn
 
 
 # --- Redo log `ib_logfile0` of MariaDB 10.8 and later ---

@@ -1,41 +1,488 @@
-"""Decode transactions: operation, TID, table, time and body; split points between them."""
+"""Detect a binlog file and read its layout from its header; decode transactions: operation, TID, table, time and body.
+
+Source: `docs/spec/manticore.md#directory`, `#binlogmeta`, `#log-file`, `#versions`.
+"""
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from construct import Construct, ConstructError
+from construct import Const, Construct, ConstructError, Struct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
+from binlogtool.format_api.format import (
+    BodyWithFindings,
+    EnvelopeColumns,
+    FileHead,
+    FormatMatch,
+    RecordText,
+    RowChanges,
+    select_members,
+)
 from binlogtool.format_api.layout import (
+    CRC32,
     Batch,
     EveryFrameSplitFinder,
+    FrameLevel,
     KernelCompiler,
     LogFileLayout,
     SplitPoint,
     make_split_point,
     to_int_list,
 )
-from binlogtool.format_api.schema_fields import decode_text
-from binlogtool.format_api.tables_and_changes import (
-    RecordTableRows,
-    TableColumn,
-    TableReader,
-    TableRow,
-    TableSchema,
-)
+from binlogtool.format_api.schema_fields import WideVarint, decode_text
+from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.detect_layout import ManticoreLogContext
-from binlogtool.formats.manticore.field_types import read_zint
-from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
-from binlogtool.limits import Limits
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, OldOp, Op, PayloadOp
+from binlogtool.limits import MIB, Limits
+
+# --- Proof of an ADD_CACHE that has no checksum ---
+
+
+def is_proven_cache(frame: bytes, context: Any) -> bool:
+    """Return whether an ADD_CACHE without a checksum (0) is proven by its fields: all are as a writer makes them."""
+    try:
+        parsed = schema.FRAME.parse(frame)
+        if parsed.op != Op.ADD_CACHE:
+            return False
+        cache = schema.CACHE.parse(parsed.body)
+    except (ConstructError, OverflowError):
+        return False
+    return not isinstance(cache.count, WideVarint) and all(_is_plausible(entry) for entry in cache.tables)
+
+
+def _is_plausible(entry: Any) -> bool:
+    numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
+    return (
+        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideVarint) for n in numbers)
+    )
+
+
+# --- Detection and layout of one file ---
+
+META_NAMES = ("binlog.meta", "binlog.meta.new")
+MAX_META_SIZE = 4096
+"""Maximum number of bytes of a meta file that are read: enough for at least a thousand files."""
+
+VERIFIED_VERSIONS = frozenset({4, 5, 7, 14, 15, 16})
+"""Versions that were tested with files of a real server."""
+
+OLD_NUMBER_WIDTH = 3
+"""Number of digits in file names up to version 14; later versions have four unless configured otherwise."""
+
+LOG_NAME = re.compile(r"binlog\.(\d{1,18})")
+_MAX_FRAME_SIZE = 512 * MIB
+_NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
+
+
+class MetaContext(msgspec.Struct):
+    """Content of `binlog.meta`, as far as it can be read.
+
+    Attributes:
+        setting: number of digits in file names (version 15 and later), or the 64-bit flag.
+        numbers: file numbers in replay order.
+        whole: the list is complete.
+        cut: the list is incomplete only because just the first bytes were read.
+    """
+
+    version: int | None = None
+    setting: int | None = None
+    count: int | None = None
+    numbers: tuple[int, ...] = ()
+    whole: bool = False
+    cut: bool = False
+    leftover: bool = False
+
+    @property
+    def digits(self) -> int:
+        """Number of digits in file names."""
+        has_setting = self.version is not None and self.version >= schema.NEW_FRAME_VERSION and self.setting is not None
+        return min(max(self.setting or 1, 1), 18) if has_setting else 3 if self.version is not None else 4
+
+    def log_name(self, number: int) -> str:
+        """Return the name of the log file with this number."""
+        return f"binlog.{number:0{self.digits}d}"
+
+
+class ManticoreLogContext(msgspec.Struct):
+    """Facts about one log file.
+
+    Attributes:
+        number: number in the file's name, or None.
+        max_memory: see `Limits`.
+        names: names of the tables defined so far, by id.
+        described: number of the first record that was not searched for names.
+        declared: tables that the validator has seen so far.
+        actions: offset of a damaged range -> what a starting server does there ("refuse", "drop", "delete").
+        id_size: size of a document id in bytes, in versions 2 to 14.
+        ids_proven: a transaction parses only with ids of this size.
+        listed: numbers of the files that binlog.meta beside it lists; None = there is none, or it is damaged.
+    """
+
+    version: int
+    number: int | None
+    max_memory: int = Limits().max_memory
+    header: str = "whole"
+    names: dict[int, bytes] = msgspec.field(default_factory=dict)
+    described: int = 0
+    declared: int = 0
+    actions: dict[int, str] = msgspec.field(default_factory=dict)
+    id_size: int = schema.ID64_SIZE
+    ids_proven: bool = False
+    listed: tuple[int, ...] | None = None
+
+    @property
+    def has_new_frames(self) -> bool:
+        """True if the file has frames of version 15 or later."""
+        return self.version >= schema.NEW_FRAME_VERSION
+
+    @property
+    def ops(self) -> Any:
+        """Enumeration of the operations of its version."""
+        return schema.Op if self.has_new_frames else schema.OldOp
+
+
+META_REST_LEVEL = FrameLevel(Struct("rest" / Const(b"SPLI")), (), None, 4, 4, name="rest")
+TORN_HEADER_LEVEL = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema.HEADER_SIZE, name="header")
+
+
+def fork_context(context: Any) -> Any:
+    """Copy a context: the copy has the same table names, but names that either learns later are not shared."""
+    return replace(context, names=dict(context.names)) if isinstance(context, ManticoreLogContext) else context
+
+
+def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLevel:
+    """Create the frame level of a version. id_size: size of a document id in bytes."""
+    is_new = version >= schema.NEW_FRAME_VERSION
+    return FrameLevel(
+        name="txn",
+        schema=schema.get_frame_schema(version, id_size),
+        columns=schema.FRAME_COLUMNS if is_new else schema.OLD_FRAME_COLUMNS,
+        sync=schema.TXN_START_PATTERN if is_new else schema.TXN_PATTERN,
+        min_size=10,
+        max_size=_MAX_FRAME_SIZE,
+        prove=is_proven_cache if is_new else None,
+        checksum=CRC32,
+        stored="check.crc32" if is_new else "crc32",
+        covered=("covered_start", "covered_end"),
+        trailing=len(schema.TXN_PATTERN),
+    )
+
+
+# -- detection ---------------------------------------------------------------------------------------------------------
+
+
+def detect(head: FileHead) -> FormatMatch:
+    """Match a file by its magic, a file without its head by its records, or an empty file by its name."""
+    data, name = head.data, head.name.rsplit("/", 1)[-1]
+    if data[:4] == b"SPLI":
+        return FormatMatch(100, "starts with SPLI")
+    if data[:4] == b"SPBL":
+        return FormatMatch(100, "starts with SPBL")
+    has_log_name = name in META_NAMES or LOG_NAME.fullmatch(name) is not None
+    if data.find(schema.TXN_PATTERN, 0, 64) >= 0 and has_valid_transaction(data):
+        return FormatMatch(70, "no SPBL at the start; a transaction with the right checksum follows")
+    if has_log_name and len(data) < schema.HEADER_SIZE and b"SPBL".startswith(data[:4]):
+        return FormatMatch(20, "named like a log of Manticore or Sphinx, and empty" if not data else "a torn header")
+    if name in META_NAMES:
+        return FormatMatch(30, "only the file name fits")
+    return FormatMatch(0, "neither SPLI nor SPBL at the start")
+
+
+def get_log_stem(name: str) -> str | None:
+    """Return "" for the name of a log file (a directory has one log); None for other names."""
+    return "" if name in META_NAMES or LOG_NAME.fullmatch(name) else None
+
+
+def has_valid_transaction(data: bytes) -> bool:
+    """Return whether these bytes contain a transaction, of any version, with a right checksum."""
+    starts = [match.start() for match in re.finditer(schema.TXN_PATTERN, data)][:16]
+    return any(starts_with_transaction(data[at:], version) for at in starts for version in (16, 14, 13, 5, 4))
+
+
+def starts_with_transaction(data: bytes, version: int, id_size: int = schema.ID64_SIZE) -> bool:
+    """Return whether these bytes start with a transaction of this version that has a right checksum.
+
+    Args:
+        id_size: size of a document id in bytes.
+    """
+    try:
+        parsed = schema.get_frame_schema(version, id_size).parse(data)
+    except (ConstructError, OverflowError):
+        return False
+    return bool((parsed.check if version >= schema.NEW_FRAME_VERSION else parsed).checksum.ok)
+
+
+def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) -> int:
+    """Return the size of a document id: the only size with which some transaction parses, else the default.
+
+    Args:
+        default: size stated by binlog.meta.
+    """
+    if version >= schema.NEW_FRAME_VERSION:
+        return schema.ID64_SIZE
+    ops = schema.OldOp.COMMIT.value, schema.OldOp.UPDATE_ATTRS.value
+    starts = (found.start() for found in re.finditer(schema.TXN_PATTERN, data))
+    for start in islice((at for at in starts if at + 4 < len(data) and data[at + 4] in ops), 16):
+        sizes = [
+            ids for ids in (schema.ID64_SIZE, schema.ID32_SIZE) if starts_with_transaction(data[start:], version, ids)
+        ]
+        if len(sizes) == 1:
+            return sizes[0]
+    return default
+
+
+def _choose_version(data: bytes, version: int) -> int:
+    """Return the version as which a file is read: one flipped bit in the head turns 5 into 4, and versions 2 to 4 write
+    numbers in a different byte order from version 5.
+    """
+    first = data[schema.HEADER_SIZE :]
+    if version > LAST_LOW_VERSION or first[:4] != schema.TXN_PATTERN or starts_with_transaction(first, version):
+        return version
+    return LAST_LOW_VERSION + 1 if starts_with_transaction(first, LAST_LOW_VERSION + 1) else version
+
+
+def _read_meta(head: FileHead) -> bytes:
+    """Read the meta file next to a log, or the first bytes of a longer one."""
+    read = None if head.read_sibling is None else head.read_sibling(META_NAMES[0])
+    try:
+        return b"" if read is None else bytes(read(0, MAX_META_SIZE + 1))
+    except OSError:
+        return b""
+
+
+def _get_meta_id_size(meta: bytes) -> int:
+    """Return the size of document ids that a meta file states."""
+    is_old = len(meta) > 8 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME_VERSION
+    return schema.ID32_SIZE if is_old and meta[8] != 1 else schema.ID64_SIZE
+
+
+def _list_meta_numbers(meta: bytes) -> tuple[int, ...] | None:
+    """Return the numbers of the files that a meta file lists; None if the list is not whole."""
+    context, _ = parse_meta(meta[:MAX_META_SIZE], len(meta) <= MAX_META_SIZE)
+    return context.numbers if context.whole else None
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
+    """Read the layout of a meta file or a log file. Never raises: errors become findings."""
+    name = head.name.rsplit("/", 1)[-1]
+    if head.data[:4] == b"SPLI" or name in META_NAMES:
+        data = head.data[:MAX_META_SIZE]
+        context, findings = parse_meta(data, head.is_whole and len(head.data) <= MAX_META_SIZE)
+        if name == "binlog.meta.new":
+            context.leftover = True
+            text = "left behind by an interrupted rewrite; the server ignores it"
+            findings = [one.with_severity(Severity.NOTE) for one in findings]
+            findings.insert(
+                0, make_finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over")
+            )
+        variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
+        return LogFileLayout(
+            variant, len(data), META_REST_LEVEL, schema.META, None, context, tuple(findings), has_records=False
+        )
+    return _read_log_layout(head, name, limits)
+
+
+def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
+    """Parse a meta file; return its context and findings. whole: `data` is the whole file."""
+    context = MetaContext()
+    if data[:4] != b"SPLI":
+        torn = b"SPLI".startswith(data[:4])
+        text = f"the meta file ends after {len(data)} bytes" if torn else "the meta file does not start with SPLI"
+        id_, diagnosis = ("bad-header", "meta torn") if torn else ("bad-magic", "meta magic bad")
+        return context, [make_finding(id_, 0, min(len(data), 4), text, diagnosis=diagnosis, server="refuse")]
+    if len(data) < 10:
+        if whole and len(data) > 4 and data[4] < schema.NEW_FRAME_VERSION and not any(data[5:8]):
+            context.version, context.setting, context.count = data[4], data[8] if len(data) > 8 else 0, 0
+            context.whole = True  # up to version 14 the server reads missing bytes as 0: an empty list
+        return context, [_report_torn_meta(len(data), "the meta file ends inside its head")]
+    context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
+    context.count, position = _read_number(data, 9)
+    findings = list(_check_meta_head(context))
+    if context.count is None:
+        if whole and context.version < schema.NEW_FRAME_VERSION and not any(byte & 0x7F for byte in data[9:]):
+            context.count, context.whole = 0, True  # as above: the missing rest of the number is 0
+        return context, [*findings, _report_torn_meta(len(data), "the number of files is cut off")]
+    numbers: list[int] = []
+    while len(numbers) < context.count:
+        number, after = _read_number(data, position)
+        if number is None:
+            break
+        numbers.append(number)
+        position = after
+    context.numbers, context.whole = tuple(numbers), len(numbers) == context.count
+    context.cut = not context.whole and not whole
+    return context, [*findings, *_check_meta_list(context, data, position, whole)]
+
+
+def _read_number(data: bytes, position: int) -> tuple[int | None, int]:
+    value, after = read_zint(data, position, len(data))
+    return (None, position) if after < 0 else (value & (1 << 64) - 1, after)
+
+
+def _report_torn_meta(size: int, text: str) -> Finding:
+    return make_finding("bad-header", 0, size, text, diagnosis="meta torn")
+
+
+def _check_meta_head(context: MetaContext) -> Iterator[Finding]:
+    version, setting = context.version or 0, context.setting or 0
+    if version == 0 and context.count == 0:
+        text = "version 0 is not known; servers up to version 14 accept it, as the list is empty"
+        yield make_finding(
+            "unsupported-version", 4, 4, text, severity=Severity.WARNING, diagnosis="meta version unknown"
+        )
+    elif not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
+        is_newer = version > schema.LAST_VERSION
+        diagnosis = "meta version newer than known" if is_newer else "meta version unknown"
+        text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION})"
+        yield make_finding("unsupported-version", 4, 4, text, diagnosis=diagnosis, server="refuse")
+    elif version >= schema.NEW_FRAME_VERSION and not 1 <= setting <= 9:
+        yield make_finding(
+            "bad-header", 8, 1, f"{setting} digits in file names; 1 to 9 are possible", diagnosis="meta digits"
+        )
+    elif version < schema.NEW_FRAME_VERSION and setting != 1:
+        text = f"document ids of 32 bits ({setting}): current servers refuse them"
+        yield make_finding("bad-header", 8, 1, text, severity=Severity.WARNING, diagnosis="meta id64")
+
+
+def _check_meta_list(context: MetaContext, data: bytes, list_end: int, whole: bool) -> Iterator[Finding]:
+    listed = len(context.numbers)
+    if not context.whole and not whole:
+        text = f"{context.count:,} files listed; only the {listed:,} in the first {len(data):,} bytes were read"
+        yield make_finding("count-out-of-bounds", 9, len(data) - 9, text, diagnosis="meta too long", listed=listed)
+    elif not context.whole:
+        text = f"{context.count:,} files listed, {listed:,} numbers are present; the server reads the missing ones as 0"
+        facts: dict[str, Any] = {"diagnosis": "meta torn in the file list", "listed": listed, "count": context.count}
+        impossible = (context.count or 0) > listed + 1
+        yield make_finding("count-out-of-bounds" if impossible else "bad-header", 0, len(data), text, **facts)
+    elif list_end < len(data) or not whole:
+        text = f"bytes after the list of {listed:,} files; the server ignores them"
+        yield make_finding("unmapped-bytes", list_end, len(data) - list_end, text, diagnosis="trailing bytes")
+    repeated = sorted({number for number in context.numbers if context.numbers.count(number) > 1})
+    if repeated:
+        severity = Severity.ERROR if (context.version or 0) >= schema.NEW_FRAME_VERSION else Severity.WARNING
+        text = f"listed more than once: {', '.join(map(str, repeated[:10]))}"
+        yield make_finding(
+            "duplicate-sequence", 9, list_end - 9, text, severity=severity, diagnosis="file listed twice"
+        )
+
+
+def _read_log_layout(head: FileHead, name: str, limits: Limits) -> LogFileLayout:
+    data = head.data
+    matched = LOG_NAME.fullmatch(name)
+    number = int(matched[1]) if matched else None
+    version = int.from_bytes(data[4:8], "little") if len(data) >= schema.HEADER_SIZE else 0
+    is_known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
+    context = ManticoreLogContext(version if is_known else schema.LAST_VERSION, number, limits.max_memory)
+    meta = _read_meta(head)
+    context.listed = _list_meta_numbers(meta)
+    variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
+    if head.is_whole and len(data) < schema.HEADER_SIZE:
+        return _create_short_layout(data, context, len(matched[1]) if matched else 0)
+    findings = list(_check_log_header(data, version, is_known))
+    context.version = _choose_version(data, context.version)
+    context.id_size = infer_id_size(data, context.version, _get_meta_id_size(meta))
+    context.ids_proven = (
+        context.id_size == schema.ID32_SIZE and infer_id_size(data, context.version) == schema.ID32_SIZE
+    )
+    level = create_frame_level(context.version, context.id_size)
+    readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in findings)
+    if head.size == schema.HEADER_SIZE and data[:4] == b"SPBL":
+        findings.append(_report_empty_file("a header and no transaction", context))
+    if data[:4] != b"SPBL":
+        context.header = "bad magic"
+    elif not is_known:
+        variant, context.header = f"v{version}, read as v{context.version}", "version not known"
+    return LogFileLayout(
+        variant, schema.HEADER_SIZE, level, schema.LOG_HEADER, None, context, tuple(findings), readable
+    )  # fmt: skip
+
+
+def _create_short_layout(data: bytes, context: ManticoreLogContext, width: int) -> LogFileLayout:
+    """Create the layout of a file that ends inside its header.
+
+    Args:
+        width: number of digits in its name, which tells old files from new ones without a version.
+    """
+    if width == OLD_NUMBER_WIDTH:
+        context.version = schema.NEW_FRAME_VERSION - 1
+    if data:
+        context.header = "torn"
+        context.version = data[4] if len(data) > 4 else context.version
+        return LogFileLayout("torn header", 0, TORN_HEADER_LEVEL, context=context)
+    context.header = "empty"
+    note = _report_empty_file("nothing was written yet: the header reaches the disk with the first commit", context)
+    return LogFileLayout("empty", 0, create_frame_level(context.version), context=context, findings=(note,))
+
+
+def _report_empty_file(text: str, context: ManticoreLogContext) -> Finding:
+    action = "delete" if context.has_new_frames else "replay"
+    return make_finding("unclean-close", 0, 0, text, severity=Severity.NOTE, diagnosis="empty file", server=action)
+
+
+def _check_log_header(data: bytes, version: int, is_known: bool) -> Iterator[Finding]:
+    if data[:4] != b"SPBL":
+        text = "the file does not start with SPBL; the server refuses to start"
+        yield make_finding("bad-magic", 0, 4, text, diagnosis="file magic bad", server="refuse")
+    elif version == 1 and data.find(schema.TXN_PATTERN) < 0:
+        yield make_finding("unsupported-version", 4, 4, _NOT_A_TABLE_LOG, diagnosis=_NOT_A_TABLE_LOG)
+        return
+    if not is_known:
+        text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION}); "
+        text += f"read as version {schema.LAST_VERSION}"
+        yield make_finding("unsupported-version", 4, 4, text, diagnosis="version not known", server="refuse")
+        return
+    if version not in VERIFIED_VERSIONS:
+        text = f"version {version} is decoded by its description, without a file of a real server to compare with"
+        yield make_finding("unsupported-version", 4, 4, text, severity=Severity.NOTE, diagnosis="best effort")
+    first = data[schema.HEADER_SIZE :]
+    if (
+        first[:4] == schema.TXN_PATTERN
+        and not starts_with_transaction(first, version)
+        and not starts_with_transaction(first, version, infer_id_size(data, version))
+    ):
+        other = next(
+            (
+                v
+                for v in (16, 14, 13, 5, 4)
+                if get_frame_family(v) != get_frame_family(version) and starts_with_transaction(first, v)
+            ),
+            None,
+        )
+        if other is not None:
+            text = f"the header says version {version}, the first transaction is one of version {other}"
+            yield make_finding("bad-header", 4, 4, text, diagnosis="header version differs from content", content=other)
+
+
+def get_frame_family(version: int) -> int:
+    """Return a number that is equal for versions with the same frames."""
+    return min(version, schema.NEW_FRAME_VERSION) if version != 6 else 5
+
+
+# --- Layouts with native code ---
+
+
+def layouts() -> list[LogFileLayout]:
+    """Return one layout per version, and the layouts of files without records."""
+    versions = range(FIRST_VERSION, LAST_VERSION + 1)
+    logs = [
+        LogFileLayout("", 0, create_frame_level(version), context=ManticoreLogContext(version, None))
+        for version in versions
+    ]
+    return [*(LogFileLayout("", 0, level) for level in (META_REST_LEVEL, TORN_HEADER_LEVEL)), *logs]
+
 
 # --- Decoded transactions ---
 

@@ -18,7 +18,7 @@ from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
 from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.detect_layout import (
+from binlogtool.formats.manticore.decode import (
     META_NAMES,
     ManticoreLogContext,
     infer_id_size,
@@ -140,7 +140,10 @@ def _find_proofs(data: bytes, context: ManticoreLogContext, offset: int, damage:
     if op is None or not context.has_new_frames or damage.id in ("zero-tail", "garbage-tail", "torn-tail"):
         return {}
     if op == Op.ADD_TXN:
-        size_offset = _find_usize(data)
+        _, position = read_zint(data, 5, len(data))
+        if position > 0:
+            _, position = read_zint(data, position, len(data))
+        size_offset = position if 0 < position <= len(data) - 8 else None
         size = None if size_offset is None else _find_right_size(data, size_offset)
         is_proven = (
             size is not None
@@ -175,13 +178,6 @@ def _is_checksum_right(data: bytes, end: int, patch: tuple[int, bytes] | None = 
     return len(data) >= end + 4 and CRC32(covered) == int.from_bytes(data[end : end + 4], "little")
 
 
-def _find_usize(data: bytes) -> int | None:
-    _, position = read_zint(data, 5, len(data))
-    if position > 0:
-        _, position = read_zint(data, position, len(data))
-    return position if 0 < position <= len(data) - 8 else None
-
-
 def _find_right_size(data: bytes, position: int) -> int | None:
     """Return the uSize that makes the checksum right, or None."""
     for border in _find_possible_ends(data):
@@ -207,7 +203,7 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
         yield from _find_meta_flips(head)
         return
     stored_count = _count_leading_transactions(data, _read_version(data)) if data.startswith(_LOG_MAGIC) else 0
-    if len(data) <= schema.HEADER_SIZE or stored_count >= _get_required_count(data, _read_version(data)):
+    if len(data) <= schema.HEADER_SIZE or stored_count >= _get_required_count(_read_version(data)):
         return
     places = (
         _find_magic_flip(data, _LOG_MAGIC)
@@ -263,7 +259,7 @@ def _flip_bit(data: bytes, byte: int, bit: int) -> bytes:
     return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
 
 
-def _get_required_count(data: bytes, version: int) -> int:
+def _get_required_count(version: int) -> int:
     """Return how many valid transactions prove the version: one if the frame stores its length."""
     return 1 if version >= schema.NEW_FRAME_VERSION else _MAX_TRANSACTIONS
 

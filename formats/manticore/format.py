@@ -21,22 +21,20 @@ from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
 from binlogtool.formats.manticore.decode import (
+    LOG_NAME,
+    MAX_META_SIZE,
     TYPE_NAMES,
     DocumentTables,
     decode_bodies,
     describe_records,
-    make_record_text,
-)
-from binlogtool.formats.manticore.detect_layout import (
-    LOG_NAME,
-    MAX_META_SIZE,
     detect,
     fork_context,
     get_log_stem,
+    make_record_text,
     read_layout,
 )
 from binlogtool.formats.manticore.field_types import build_zint
-from binlogtool.formats.manticore.validate import create_validator, sort_names, validate_set
+from binlogtool.formats.manticore.validate import create_validator, is_link_proven, sort_names, validate_set
 
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3
@@ -55,7 +53,9 @@ def rebuild_meta(names: Sequence[str], read: Callable[[str], RangeReader]) -> It
     if parsed is None and not logs:
         return
     if parsed is None:
-        version = _get_common_version(logs, read)
+        heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
+        versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
+        version = versions.pop() if len(versions) == 1 and len(heads) > 0 else None
         if version is not None and len(data) <= MAX_META_SIZE:
             content = _build_meta(version, _choose_setting(version, logs), sorted(logs))
             model_file = None if META_NAME in names else logs[max(logs)]
@@ -110,13 +110,6 @@ def _parse_meta(data: bytes) -> tuple[int, int, list[int]] | None:
     return (version, setting, values[1:]) if is_complete and is_supported else None
 
 
-def _get_common_version(logs: dict[int, str], read: Callable[[str], RangeReader]) -> int | None:
-    """Return the version in the heads of all log files; None if they differ."""
-    heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
-    versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
-    return versions.pop() if len(versions) == 1 and len(heads) > 0 else None
-
-
 def _choose_setting(version: int, logs: dict[int, str]) -> int:
     """Return the setting for binlog.meta: from version 15 on, the digits of file names; before, 1 (64-bit ids)."""
     return min(len(name.rpartition(".")[2]) for name in logs.values()) if version >= schema.NEW_FRAME_VERSION else 1
@@ -162,11 +155,12 @@ FORMAT = Format(
         },
         clone_context=fork_context,
         split_finder=LazyRef("manticore.decode:make_split_point_finder"),
-        compiled_layouts=LazyRef("manticore.detect_layout:layouts"),
+        compiled_layouts=LazyRef("manticore.decode:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
         validate_set=validate_set,
+        is_link_proven=is_link_proven,
         explain_damage=LazyRef("manticore.explain_damage:explain_damage"),
         is_closed_end_proven=lambda facts: facts.closed,
     ),

@@ -44,8 +44,14 @@ from binlogtool.format_api.schema_fields import (
     load_uint32,
 )
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
-from binlogtool.formats.manticore.detect_layout import VERIFIED_VERSIONS, ManticoreLogContext
+from binlogtool.formats.manticore.decode import (
+    MEMORY_FACTOR,
+    SCALAR_TYPES,
+    VECTOR_TYPES,
+    VERIFIED_VERSIONS,
+    ManticoreLogContext,
+    learn_table_names,
+)
 from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import (
     NEW_FRAME_VERSION,

@@ -19,6 +19,7 @@ from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import (
+    FileLink,
     FileTail,
     SetFinding,
     SetMember,
@@ -37,8 +38,14 @@ from binlogtool.format_api.schema_fields import (
     read_varint,
 )
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
-from binlogtool.formats.manticore.detect_layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.decode import (
+    U64,
+    ManticoreLogContext,
+    MetaContext,
+    parse_table_name,
+    report_too_large,
+    report_undecodable,
+)
 from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
     KernelSkipped,
@@ -422,7 +429,9 @@ class ManticoreLogValidator:
         self._batch_ops = ops
         while (index := self._skip_ordered(batch, index)) < len(ops):
             if self.cache_end is not None:
-                self._report_after_cache(batch, index)
+                message = "a transaction after ADD_CACHE, which must be the last of a file"
+                self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
+                self.cache_end = None
             if ops[index] == self.context.ops.ADD_INDEX:
                 self._declare_table(batch, index)
             elif ops[index] == self.context.ops.ADD_CACHE:
@@ -663,11 +672,6 @@ class ManticoreLogValidator:
                     )
         return differences
 
-    def _report_after_cache(self, batch: Batch, index: int) -> None:
-        message = "a transaction after ADD_CACHE, which must be the last of a file"
-        self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
-        self.cache_end = None
-
     def skip_damage(self, start: int, end: int) -> None:
         """Record that transactions of any table may be lost in `[start, end)`."""
         self.damage_count += 1
@@ -846,13 +850,28 @@ def _report_gaps_in_numbers(directory: str, logs: dict[str, ManticoreLog], prese
     for before, after, number in islice(gaps, MAX_MISSING):
         stem, _, digits = before.base_name.rpartition(".")
         name = f"{stem}.{number:0{len(digits)}d}"
-        if name not in present:
-            text_ = (
-                f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are lost, "
-            )
-            text_ += f"unless {META_NAME} does not list the file; name the directory to check that"
+        listed = after.context.listed
+        if name not in present and (listed is None or number in listed):
+            text_ = f"{name} is listed in {META_NAME}, but missing: the server refuses to start"
+            if listed is None:
+                text_ = (
+                    f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are "
+                )
+                text_ += f"lost, unless {META_NAME} does not list the file; name the directory to check that"
             found = make_finding("missing-member", None, 0, text_, diagnosis="gap in file numbers", between=True)
             yield SetFinding(posixpath.join(directory, name), found)
+
+
+def is_link_proven(link: FileLink) -> bool:
+    """Return whether binlog.meta lists no file between two logs, or their numbers follow each other."""
+    before, after = link.before_layout.context, link.after_layout.context
+    if not isinstance(before, ManticoreLogContext) or not isinstance(after, ManticoreLogContext):
+        return True
+    if before.number is None or after.number is None:
+        return True
+    gap = range(before.number + 1, after.number)
+    is_ascending = before.number < after.number
+    return is_ascending and (not gap or (after.listed is not None and not any(one in gap for one in after.listed)))
 
 
 def _find_gap(before: ManticoreLog, after: ManticoreLog) -> tuple[int, int]:

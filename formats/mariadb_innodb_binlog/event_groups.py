@@ -390,7 +390,20 @@ class OobForest:
     def iter_pieces(self) -> Iterator[memoryview]:
         """Yield the data in order, chunk by chunk; raise UnreadableError if a record is incomplete."""
         for place in self.iter_places():
-            yield from iter_node_data(self._store, place)
+            # The data of the node at a position, without its header
+            store = self._store
+            head = b""
+            skipped = False
+            for piece in store.iter_record_pieces(place, _OOB_DATA):
+                if skipped:
+                    yield piece
+                    continue
+                head += piece
+                if len(head) >= _MAX_HEADER_AND_BYTE:
+                    yield memoryview(head)[parse_node(head).data_at :]
+                    skipped = True
+            if not skipped:
+                yield memoryview(head)[parse_node(head).data_at :]
 
     def _follow_right_links(self, before: IbbPosition) -> None:
         """Follow the right links from the last node to the first."""
@@ -426,13 +439,10 @@ class OobForest:
             at = 4 * (self.nodes - 1 - index)
             left = IbbPosition(self._links_flat[at + 2], self._links_flat[at + 3])
             if left != expected:
-                self._raise_wrong_left_link(index, left, expected)
-
-    def _raise_wrong_left_link(self, index: int, left: IbbPosition, expected: IbbPosition) -> None:
-        if left:
-            read_node(self._store, left)  # raises an error if there is no node
-        text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
-        raise UnreadableError(text, "oob-shape")
+                if left:
+                    read_node(self._store, left)  # raises an error if there is no node
+                text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
+                raise UnreadableError(text, "oob-shape")
 
 
 def read_node(store: PageStore, position: IbbPosition) -> OobNode:
@@ -446,26 +456,6 @@ def read_node(store: PageStore, position: IbbPosition) -> OobNode:
         return parse_node(head)
     except MalformedError as error:
         raise UnreadableError(f"the out-of-band node at {position}: {error.args[0]}", "oob-shape") from None
-
-
-def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryview]:
-    """Yield the data of the node at a position, without its header.
-
-    Raises:
-        UnreadableError: the record is incomplete.
-    """
-    head = b""
-    skipped = False
-    for piece in store.iter_record_pieces(position, _OOB_DATA):
-        if skipped:
-            yield piece
-            continue
-        head += piece
-        if len(head) >= _MAX_HEADER_AND_BYTE:
-            yield memoryview(head)[parse_node(head).data_at :]
-            skipped = True
-    if not skipped:
-        yield memoryview(head)[parse_node(head).data_at :]
 
 
 # --- Event groups ---

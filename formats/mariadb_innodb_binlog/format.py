@@ -9,8 +9,15 @@ from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
-from binlogtool.formats.mariadb_innodb_binlog.decode import DUMP_TYPES, decode_bodies, describe_records, header_extras
-from binlogtool.formats.mariadb_innodb_binlog.detect_layout import detect_format, fork_context, make_layout
+from binlogtool.formats.mariadb_innodb_binlog.decode import (
+    DUMP_TYPES,
+    decode_bodies,
+    describe_records,
+    detect_format,
+    fork_context,
+    header_extras,
+    make_layout,
+)
 from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,
@@ -19,7 +26,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     sort_file_names,
 )
 from binlogtool.formats.mariadb_innodb_binlog.validate.file import make_file_validator
-from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import validate_log_set
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import is_link_proven, validate_log_set
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -53,6 +60,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=make_file_validator,
         validate_set=validate_log_set,
+        is_link_proven=is_link_proven,
         explain_damage=LazyRef("mariadb_innodb_binlog.explain_damage:explain_damage"),
         validator_reports_sequences=True,
     ),
@@ -74,6 +82,7 @@ FORMAT = Format(
     tables=TableSupport(
         LazyRef("mariadb_innodb_binlog.tables:GroupTables"),
         types=("TABLE_MAP",),
+        emptied=True,
         make_compiled_reader=LazyRef("mariadb_innodb_binlog.tables:make_compiled_group_reader"),
     ),
     repair=REPAIR,

@@ -206,16 +206,36 @@ class _RecoveryRun:
 
     def apply_write(self, write: PageWrite) -> Iterator[RecoveredPage]:
         """Put one record into its page; if the previous page is complete now, yield it first."""
-        space, page_no, offset = self._check_write(write)
+        # (parity of the file, page number, offset) of a record that may be applied
+        record = write.record
+        problem = record.problem
+        if not problem and (record.type is not RedoRecordType.WRITE or record.same_page or record.space_id is None):
+            problem = f"{record.type.name}{' with same_page' if record.same_page else ''} on a binlog file"
+        end = (record.offset or 0) + record.length
+        if not problem and (end >= BINLOG_WRITE_END or end > self.size - CRC_SIZE):
+            problem = f"bytes up to {end} of a page of {self.size}"
+        if problem or record.space_id is None or record.page_no is None or record.offset is None:
+            raise _make_failure(write, problem)
+        space, page_no, offset = record.space_id & 1, record.page_no, record.offset
         if self._is_skipped(write, space, page_no, offset):
             return
         yield from self._advance_page(write, space, page_no, offset)
-        self._put_data(write, offset)
+        data = write.record.data
+        self.page[offset : offset + len(data)] = data
+        self.used = offset + len(data)
+        self.applied += 1
+        if self.page_no == 0 and offset == 0:
+            self._complete_header_page(write, len(data))
+        self.end = (self.file_no, self.page_no, self.used)
 
     def _is_skipped(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> bool:
         """Return whether a record is skipped: it is a repetition, or its bytes are already in the files."""
         if self.start is None:
-            start = self._begin_at(write, file_parity, page_no, offset)
+            self.start = _find_first_file(self.files, write, file_parity, page_no, offset)
+            if self.start.file_no is not None:
+                self.file_no, self.page_no = self.start.file_no, page_no
+                self.before_start = write.start_lsn < self.start.lsn
+            start = self.start
             if self.before_start:
                 return True
         else:
@@ -232,29 +252,6 @@ class _RecoveryRun:
         if write.start_lsn < start.lsn:
             raise _make_failure(write, f"it is older than the start LSN of file {self.file_no}, LSN {start.lsn}")
         return False
-
-    def _begin_at(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> _RecoveryStart:
-        self.start = _find_first_file(self.files, write, file_parity, page_no, offset)
-        if self.start.file_no is not None:
-            self.file_no, self.page_no = self.start.file_no, page_no
-            self.before_start = write.start_lsn < self.start.lsn
-        return self.start
-
-    def _check_write(self, write: PageWrite) -> tuple[int, int, int]:
-        """Return (parity of the file, page number, offset) of a record that may be applied.
-
-        See docs/spec/mariadb_innodb_binlog.md#binlog-records-in-the-redo-log.
-        """
-        record = write.record
-        problem = record.problem
-        if not problem and (record.type is not RedoRecordType.WRITE or record.same_page or record.space_id is None):
-            problem = f"{record.type.name}{' with same_page' if record.same_page else ''} on a binlog file"
-        end = (record.offset or 0) + record.length
-        if not problem and (end >= BINLOG_WRITE_END or end > self.size - CRC_SIZE):
-            problem = f"bytes up to {end} of a page of {self.size}"
-        if problem or record.space_id is None or record.page_no is None or record.offset is None:
-            raise _make_failure(write, problem)
-        return record.space_id & 1, record.page_no, record.offset
 
     def _is_repeated(self, end_lsn: int, file_parity: int, page_no: int, offset: int) -> bool:
         """Return whether a record repeats a position: same mini-transaction as the previous record, no later
@@ -293,15 +290,6 @@ class _RecoveryRun:
         if self.open_file_no != self.file_no or self.file_no not in self.files:
             return 0
         return self.files[self.file_no].size // self.size
-
-    def _put_data(self, write: PageWrite, offset: int) -> None:
-        data = write.record.data
-        self.page[offset : offset + len(data)] = data
-        self.used = offset + len(data)
-        self.applied += 1
-        if self.page_no == 0 and offset == 0:
-            self._complete_header_page(write, len(data))
-        self.end = (self.file_no, self.page_no, self.used)
 
     def _complete_header_page(self, write: PageWrite, length: int) -> None:
         """Complete a header page: the record has only its fields; the rest is zero except for the additional CRC."""

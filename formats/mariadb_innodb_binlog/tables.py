@@ -49,6 +49,11 @@ class GroupChanges(msgspec.Struct):
         """
         return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
 
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+        return self.reader.open_transaction
+
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
         self.reader.note_gap()

@@ -45,7 +45,7 @@ from construct import (
 )
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.format import FileHead, FileLink, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import CrcCheck, Magic, TracePart
 from binlogtool.formats.binlog_events.wire_format import HEADER_SIZE, MAGIC, EventType
@@ -100,14 +100,14 @@ _ROTATE_HEAD = struct.Struct("<4xB4xI")
 """Type and size of an event; the rest of its header is skipped."""
 
 
-def is_link_proven(previous: str, name: str, end: bytes) -> bool:
+def is_link_proven(link: FileLink) -> bool:
     """Return whether a log ends with a ROTATE to the second file; another base name means that both were renamed.
 
-    end: the last bytes of the log. A ROTATE has the name of the next file after its header and a position of 8 bytes,
-    and a checksum of 4 bytes or none at its end.
+    A ROTATE has the name of the next file after its header and a position of 8 bytes, and a checksum of 4 bytes or none
+    at its end.
     """
-    after = parse_log_name(name)
-    if after is None or not is_next_file(previous, name):
+    after, end = parse_log_name(link.after), link.end
+    if after is None or not is_next_file(link.before, link.after):
         return False
     name_at = HEADER_SIZE + 8
     for size in range(name_at + 1, len(end) + 1):

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch, Hints
-from binlogtool.format_api.layout import CRC32, FrameLevel, InnerLevel, LogFileLayout
+from binlogtool.format_api.layout import CRC32, Batch, FrameLevel, InnerLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import (
     ENCRYPTED_FILE_HEADER,
@@ -57,6 +57,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
     body_constructs,
     event_construct,
 )
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
@@ -179,13 +180,23 @@ def get_level(form: EventChecksumForm) -> FrameLevel:
         trailing=0 if form is EventChecksumForm.CRC else None,
         next_level=_next_level,
         annotated_schema=partial(_annotated_schema, form),
+        select_annotated=_select_annotated_map,
     )
 
 
 def _annotated_schema(form: EventChecksumForm, context: BinlogFileContext) -> Construct:
     """Return the schema of the events with the table maps of this file."""
-    description, find_map = context.description, context.tracker.maps.by_id.get
+    description, tracker = context.description, context.tracker
+
+    def find_map(table_id: int) -> TableMap | None:
+        return tracker.maps.by_id.get(table_id) if tracker.annotated_maps is None else tracker.annotated_maps[0]
+
     return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
+
+
+def _select_annotated_map(context: BinlogFileContext, batch: Batch | None, frame: int) -> None:
+    """Set the table map for the annotated parse of an event to the one that was valid there."""
+    context.tracker.annotated_maps = None if batch is None else (context.tracker.track_batch(batch).maps[frame],)
 
 
 ENCRYPTED_LEVEL = FrameLevel(
@@ -264,36 +275,32 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
         KeyFileError: the keys that the user named do not decrypt this log.
     """
     if head.data.startswith(ENCRYPTED_MAGIC):
-        return _create_encrypted_layout(head)
+        # The layout of an encrypted MySQL file: a header, and the plain file after it
+        try:
+            header = parse_encryption_header(head.data)
+        except MalformedError as error:
+            error_finding = make_finding(
+                error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0])
+            )
+            return replace(
+                _create_unreadable_layout(head, ENCRYPTED_FIRST_EVENT_AT, [error_finding]), header=ENCRYPTION_HEADER
+            )
+        if head.hints.keyfile is None:
+            error_finding = make_finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY_MESSAGE, key_id=header.key_id)
+            unreadable = _create_unreadable_layout(head, ENCRYPTED_HEADER_SIZE, [error_finding])
+            size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
+            return replace(
+                unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
+            )
+        with _naming_key_file(head.hints):
+            master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
+        decryptor = create_mysql_decryptor(head.data, master_key)
+        plain = bytearray(head.data)
+        decryptor(_read_nothing)(0, memoryview(plain))
+        found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
+        variant = f"{found_layout.variant}, encrypted"
+        return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
     return create_binlog_layout(head, FIRST_EVENT_AT)
-
-
-def _create_encrypted_layout(head: FileHead) -> LogFileLayout:
-    """Return the layout of an encrypted MySQL file: a header, and the plain file after it."""
-    try:
-        header = parse_encryption_header(head.data)
-    except MalformedError as error:
-        error_finding = make_finding(
-            error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0])
-        )
-        return replace(
-            _create_unreadable_layout(head, ENCRYPTED_FIRST_EVENT_AT, [error_finding]), header=ENCRYPTION_HEADER
-        )
-    if head.hints.keyfile is None:
-        error_finding = make_finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY_MESSAGE, key_id=header.key_id)
-        unreadable = _create_unreadable_layout(head, ENCRYPTED_HEADER_SIZE, [error_finding])
-        size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
-        return replace(
-            unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
-        )
-    with _naming_key_file(head.hints):
-        master_key = read_mysql_master_key(head.hints.keyfile, header.key_id)
-    decryptor = create_mysql_decryptor(head.data, master_key)
-    plain = bytearray(head.data)
-    decryptor(_read_nothing)(0, memoryview(plain))
-    found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
-    variant = f"{found_layout.variant}, encrypted"
-    return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
 
 
 @contextmanager

@@ -57,7 +57,23 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, damage:
     if damage.id in ("torn-tail", "zero-tail", "garbage-tail"):
         return _explain_tail(damage, context, data)
     if damage.id in ("checksum-mismatch", "length-out-of-bounds", "bad-header"):
-        return _explain_event(damage, context, data, offset)
+        # Explain damage to one event
+        head = bytes(data[:HEADER_SIZE])
+        if len(head) == HEADER_SIZE and not any(head[EVENT_SIZE_AT:END_LOG_POS_AT]):
+            damage = _add_diagnosis(
+                damage, "zeros" if not any(head[:EVENT_SIZE_AT]) else "event-size", "its event_size is 0"
+            )
+        if context.description.has_checksums and len(head) == HEADER_SIZE:
+            size = find_proven_size(data, context, offset)
+            declared = read_event_size(head)
+            if size is not None and size != declared:
+                text = f"event_size is {declared:,}, its checksum matches {size:,}"
+                return _add_diagnosis(damage, "event-size", text, event_size=declared, event_size_should_be=size)
+        if damage.id == "checksum-mismatch" and data[TYPE_AT] not in EVENT_TYPE_NAMES:
+            return _add_diagnosis(
+                damage, "event-type", f"event type {data[TYPE_AT]} is unknown", event_type=int(data[TYPE_AT])
+            )
+        return damage
     return damage
 
 
@@ -90,26 +106,6 @@ def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview)
 
 
 # -- one event ---------------------------------------------------------------------------------------------------------
-
-
-def _explain_event(damage: Finding, context: BinlogFileContext, data: memoryview, offset: int) -> Finding:
-    """Explain damage to one event."""
-    head = bytes(data[:HEADER_SIZE])
-    if len(head) == HEADER_SIZE and not any(head[EVENT_SIZE_AT:END_LOG_POS_AT]):
-        damage = _add_diagnosis(
-            damage, "zeros" if not any(head[:EVENT_SIZE_AT]) else "event-size", "its event_size is 0"
-        )
-    if context.description.has_checksums and len(head) == HEADER_SIZE:
-        size = find_proven_size(data, context, offset)
-        declared = read_event_size(head)
-        if size is not None and size != declared:
-            text = f"event_size is {declared:,}, its checksum matches {size:,}"
-            return _add_diagnosis(damage, "event-size", text, event_size=declared, event_size_should_be=size)
-    if damage.id == "checksum-mismatch" and data[TYPE_AT] not in EVENT_TYPE_NAMES:
-        return _add_diagnosis(
-            damage, "event-type", f"event type {data[TYPE_AT]} is unknown", event_type=int(data[TYPE_AT])
-        )
-    return damage
 
 
 def find_proven_size(data: memoryview, context: BinlogFileContext, offset: int) -> int | None:

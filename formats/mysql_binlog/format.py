@@ -24,6 +24,7 @@ from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     decode_bodies,
+    decode_event_column,
     describe_events,
     fork_context,
     header_extras,
@@ -134,6 +135,7 @@ FORMAT = Format(
         type_groups=TYPE_GROUPS,
         has_whole_seconds=True,
         decode_envelopes=describe_events,
+        decode_column=decode_event_column,
         decode_bodies=decode_bodies,
         decode_extras=header_extras,
         extra_names=("header",),
@@ -149,6 +151,7 @@ FORMAT = Format(
     tables=TableSupport(
         LazyRef("binlog_events.changes.row_tables:RowTables"),
         types=("TABLE_MAP",),
+        emptied=True,
         make_compiled_reader=LazyRef("binlog_events.changes.row_tables:make_compiled_reader"),
         statements=True,
     ),

@@ -284,7 +284,7 @@ class BinlogSplitFinder:
         return next_level(bytes.fromhex(state["description"]), self.context)
 
     def skip_damage(self) -> None:
-        """Reset the state after damage: the open group and the table definitions are unknown."""
+        """Reset the state after damage: the open group is unknown, the table definitions are assumed."""
         self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
-        self.history.discard()
+        self.history.skip_part()
         self._later_statements.clear()

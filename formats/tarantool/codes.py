@@ -23,6 +23,9 @@ BLOCK_START_PATTERN = MAGIC_PATTERN + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
 FIXHEADER_SIZE = 19
 """Size of the fixed header of a block, before its payload, in bytes (XLOG_FIXHEADER_SIZE)."""
 
+MAX_SPACE_ID = 2**31 - 1
+"""Largest id of a space (BOX_SPACE_MAX)."""
+
 MAX_PAYLOAD_SIZE = 2**31
 """Maximum size of a payload that the server accepts, in bytes (IPROTO_BODY_LEN_MAX)."""
 

@@ -30,7 +30,7 @@ from binlogtool.formats.tarantool.codes import (
     ZSTD_MAGIC,
     FileKind,
 )
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext, read_layout
+from binlogtool.formats.tarantool.decode import TarantoolContext, read_layout
 from binlogtool.formats.tarantool.msgpack.messages import MpKind, read_token, skip_value
 from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
 from binlogtool.limits import Limits
@@ -177,7 +177,7 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
         message += f"; a .{context.kind.lower()} file must end with the end mark"
         facts[TRUNCATION_USELESS] = True
     elif facts.get("zeros") or damage.id == "zero-tail":
-        severity = _grade_zero_tail(damage)
+        severity = Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
         message += "; the server refuses to start" if severity is Severity.ERROR else ""
     elif damage.id == "torn-tail" and damage.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
@@ -186,13 +186,6 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
             "the start after that"
         )
     return replace(damage, severity=severity, message=message, facts=MappingProxyType(facts))
-
-
-def _grade_zero_tail(damage: Finding) -> Severity:
-    """Grade zeros at the end of a file: the server refuses to start if there are enough zeros for a block header,
-    although nothing is lost.
-    """
-    return Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
 
 
 # --- One flipped bit in a text header ---
@@ -287,9 +280,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
         header = (
             None
             if payload is None
-            else _build_block_header(
-                data[position : position + 4], data[position + FIXHEADER_SIZE : position + payload.end], payload.crc
-            )
+            else _build_block_header(data[position + FIXHEADER_SIZE : position + payload.end], payload.crc)
         )
         if payload is not None and header is not None:
             yield FrameHeaderFix(position, header, position + payload.end)
@@ -301,7 +292,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
         position = next_magic.start()
 
 
-def _build_block_header(magic: bytes, payload: bytes, crc: int) -> bytes | None:
+def _build_block_header(payload: bytes, crc: int) -> bytes | None:
     """Build the fixed header as the server writes it; None if the bytes are not a payload."""
     is_compressed = payload.startswith(_ZSTD_FRAME_MAGIC)
     if not is_compressed and payload[:1] not in (bytes([one]) for one in _MAP_FIRST_BYTES):

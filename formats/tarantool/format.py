@@ -18,19 +18,17 @@ from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.tarantool import FILE_PATTERNS, schema
 from binlogtool.formats.tarantool.codes import END_MARK, ROW_KINDS, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import (
+    TEMPORARY_PATTERNS,
+    TarantoolContext,
     decode_bodies,
     decode_headers,
     describe_records,
-    make_record_text,
-    read_transaction_flags,
-)
-from binlogtool.formats.tarantool.detect_layout import (
-    TEMPORARY_PATTERNS,
-    TarantoolContext,
     detect,
     fork_context,
     get_log_stem,
+    make_record_text,
     read_layout,
+    read_transaction_flags,
 )
 from binlogtool.formats.tarantool.validate import data_directory
 
@@ -86,11 +84,12 @@ FORMAT = Format(
         clone_context=fork_context,
         split_finder=LazyRef("tarantool.decode:make_split_point_finder"),
         carries_state=True,
-        compiled_layouts=LazyRef("tarantool.detect_layout:layouts"),
+        compiled_layouts=LazyRef("tarantool.decode:layouts"),
     ),
     validation=ValidationRules(
         validator=data_directory.create_validator,
         validate_set=data_directory.validate_set,
+        is_link_proven=data_directory.is_link_proven,
         explain_damage=LazyRef("tarantool.explain_damage:explain_damage"),
     ),
     output=OutputRules(

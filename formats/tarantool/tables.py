@@ -23,10 +23,10 @@ from binlogtool.format_api.tables_and_changes import (
 )
 from binlogtool.formats.tarantool.codes import ROW_KINDS, TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
-from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
+from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID, parse_key_parts
 
 if TYPE_CHECKING:
-    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.formats.tarantool.decode import TarantoolContext
     from binlogtool.limits import Limits
 
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
@@ -101,7 +101,9 @@ class SpaceTables(msgspec.Struct, TableReader):
         """Add table descriptions from other files; they apply if the records' own file has none."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
-                self.known_spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
+                self.known_spaces[int(number)] = replace(
+                    table, columns=_FALLBACK_COLUMNS if table.columns == _FALLBACK_COLUMNS else table.columns
+                )
         self.spaces.update(self.known_spaces)
 
     def note_gap(self) -> None:
@@ -120,7 +122,14 @@ class SpaceTables(msgspec.Struct, TableReader):
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
         if isinstance(row, list) and any(type(value) is int and value > _MAX_BIGINT for value in row):
-            widened = _widen_columns(table, row)
+            pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
+            columns = tuple(
+                replace(column, type=_WIDE_TYPE)
+                if column.type == "bigint" and type(value) is int and _MAX_BIGINT < value <= U64
+                else column
+                for column, value in pairs
+            )
+            widened = table if columns == table.columns else replace(table, columns=columns)
             if widened is not table:
                 table = self._store_table(space, widened)
                 definitions = (*definitions, table)
@@ -146,10 +155,9 @@ class SpaceTables(msgspec.Struct, TableReader):
         if not isinstance(row, list):
             return
         if number == BOX_INDEX_ID:
-            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and row[0] in self.spaces:
-                yield self._store_table(
-                    row[0], replace(self.spaces[row[0]], key=_name_key_columns(row[_PARTS_FIELD], self.spaces[row[0]]))
-                )
+            table = self.spaces.get(row[0]) if row and type(row[0]) is int else None
+            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS_FIELD and row[1] == 0 and table is not None:
+                yield self._store_table(row[0], replace(table, key=_name_key_columns(row[_PARTS_FIELD], table)))
         elif isinstance(key, list) and key:
             base = body.get("index_base", 0)
             table = self.spaces.get(key[0]) if type(key[0]) is int else None
@@ -179,23 +187,6 @@ def _report_range_delete(batch: Batch, index: int, table: TableSchema, body: Map
     keys = " to ".join(str(body.get(name))[:60] for name in ("begin_key", "end_key"))
     text = f"DELETE_RANGE deletes rows of {table.name} from {keys}: the log does not name them, the table has no rows "
     return make_finding("payload-undecodable", batch.base + start, end - start, text + "for them", record=record)
-
-
-def _share_fallback_columns(columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
-    """Return the shared `_FALLBACK_COLUMNS` object if the columns equal it (it is compared by identity)."""
-    return _FALLBACK_COLUMNS if columns == _FALLBACK_COLUMNS else columns
-
-
-def _widen_columns(table: TableSchema, row: Sequence[Any]) -> TableSchema:
-    """Widen the bigint columns that cannot hold the unsigned values of a row; return the same table if all can."""
-    pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
-    columns = tuple(
-        replace(column, type=_WIDE_TYPE)
-        if column.type == "bigint" and type(value) is int and _MAX_BIGINT < value <= U64
-        else column
-        for column, value in pairs
-    )
-    return table if columns == table.columns else replace(table, columns=columns)
 
 
 def _apply_space_update(table: TableSchema, operations: Sequence[Any], base: int) -> TableSchema:
@@ -228,16 +219,12 @@ def map_field_type(name: Any) -> str:
     return _COLUMN_TYPES.get(name, "string") if isinstance(name, str) else "string"
 
 
-def _name_key_columns(parts: Any, table: TableSchema) -> tuple[str, ...]:
+def _name_key_columns(stored_parts: Any, table: TableSchema) -> tuple[str, ...]:
     """Return the column names of a key; () if a part is not a whole column."""
-    field_numbers = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
-    names = [c.name for c in table.columns]
-    valid_numbers = [n for n in field_numbers if type(n) is int and 0 <= n < len(names)]
-    return (
-        tuple(names[n] for n in valid_numbers)
-        if valid_numbers == field_numbers and table.columns is not _FALLBACK_COLUMNS
-        else ()
-    )
+    parts = parse_key_parts(stored_parts)
+    if table.columns is _FALLBACK_COLUMNS or any(part.path or part.field >= len(table.columns) for part in parts):
+        return ()
+    return tuple(table.columns[part.field].name for part in parts)
 
 
 def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def following(path: Path, *options: str) -> subprocess.Popen[bytes]:
 
 
 def ended(process: subprocess.Popen[bytes], signal_: int | None = None) -> tuple[bytes, bytes]:
-    killer = threading.Timer(30, process.kill)
+    killer = threading.Timer(120, process.kill)
     killer.start()
     if signal_ is not None:
         process.send_signal(signal_)

@@ -1,4 +1,4 @@
-"""`dump -F` as a program: what ends it, with which status, and what a directory does meanwhile."""
+"""Test `dump -F` as a program: what ends it, with which status, and changes of the directory meanwhile."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.cli.samples import insert
 
 @contextmanager
 def following(*words: str | Path, poll: str = "20ms") -> Iterator[subprocess.Popen[bytes]]:
-    """A follower that prints lines of JSON; it is killed in the end."""
+    """Start a follower that prints lines of JSON; kill it at the end of the block."""
     command = [sys.executable, "-m", "binlogtool", "dump", "-F", "--poll", poll, "-O", "jsonl", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
-        killer = threading.Timer(60, process.kill)
+        killer = threading.Timer(180, process.kill)
         killer.start()
         try:
             yield process
@@ -48,7 +48,7 @@ def test_a_closed_pipe_ends_it_also_where_nothing_is_written_any_more(plain: Pat
         lines(process, 3)
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         assert process.stderr.read() == b""
 
 
@@ -67,7 +67,7 @@ def test_a_closed_pipe_does_not_hide_damage(damaged: Path) -> None:
         lines(process, 4)
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(30) == 1
+        assert process.wait(120) == 1
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_a_signal_ends_it_between_two_records(plain: Path, number: int, status: 
     with following(plain) as process:
         lines(process, 3)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert (out, process.returncode) == (b"", status)
         assert err.count(b"\n") == 1
 
@@ -87,7 +87,7 @@ def test_the_time_ends_it(plain: Path, damaged: Path) -> None:
     assert invoke("dump", "-F", "--timeout", "2s", "--poll", "100ms", str(damaged)).code == 1
 
 
-def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
+def test_a_file_that_becomes_unreadable_is_reported_once_and_the_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
         return real(path, *rest)
 
     monkeypatch.setattr(follow, "open_file", failing)
-    done = invoke("dump", "-F", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
+    done = invoke("dump", "-F", "--timeout", "4s", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [1, 3]
     assert done.err == f"binlogtool: {tmp_path}/transaction.log.2: cannot be read at 0x0: Input/output error\n"
     assert done.code == 4
@@ -141,7 +141,7 @@ def test_the_file_that_a_rotation_makes_for_a_moment_does_no_harm(samples: Path,
             time.sleep(0.5)
             assert process.poll() is None
             process.terminate()
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=120)
             assert (out, process.returncode) == (b"", 143)
             assert err == b"binlogtool: terminated; no partial output file was left\n"
     finally:
@@ -163,14 +163,14 @@ def test_a_purge_takes_nothing_away_that_was_listed(samples: Path, tmp_path: Pat
         expected = invoke("dump", "-O", "jsonl", "--fields", "record", str(samples / "mysql_binlog/sets/mysql"))
         rest = lines(process, expected.out.count(b"\n") - 1)
         process.terminate()
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         assert [one["record"] for one in first + rest] == [json.loads(x)["record"] for x in expected.out.splitlines()]
         assert err == b"binlogtool: terminated; no partial output file was left\n"
 
 
 def test_a_followed_log_can_begin_with_its_last_records(plain: Path) -> None:
-    done = invoke("dump", "-F", "--tail", "2", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(plain))
-    assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [2, 3]
+    with following("--tail", "2", plain) as process:
+        assert [record["seq"] for record in lines(process, 2)] == [2, 3]
 
 
 def test_standard_input_is_not_followed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -12,7 +13,7 @@ import pytest
 from binlogtool import __version__
 from binlogtool.findings import EXPLANATIONS
 from binlogtool.terminal.progress import ProgressDisplay
-from tests.cli.invoke import invoke, program
+from tests.cli.invoke import ROOT, invoke, program
 from tests.cli.samples import raw_sql
 
 
@@ -314,3 +315,14 @@ def test_the_first_table_of_a_configuration_file_that_is_no_command_is_named(tmp
     config = tmp_path / "config.toml"
     config.write_text("".join(f"[wrong{number}]\nhead = 1\n" for number in (7, 3, 9, 1, 8, 2, 6, 4, 5)))
     assert "[wrong7] is not a command" in invoke("--config", str(config), "formats").err
+
+
+@pytest.mark.parametrize("value", ['"shop.orders"', '["shop.orders"]'])
+def test_a_repeatable_option_in_the_configuration_can_be_one_text_or_a_list(value: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(f"[dump]\nobject = {value}\n")
+    done = invoke("dump", "-O", "csv", "--config", str(tmp_path / "c.toml"), str(ROOT / "tests/corpus/guides/mariadb"))
+    assert done.code == 0
+    assert {row["object"] for row in csv.DictReader(done.text.splitlines())} == {
+        "",
+        "shop.orders",
+    }  # "": its CREATE TABLE

@@ -127,7 +127,7 @@ def test_a_file_that_appears_meanwhile_is_left_as_it_is(log: Path, tmp_path: Pat
     words = [sys.executable, "-m", "binlogtool", "dump", "-n1", "-f", "drizzle", "-o", str(output), str(pipe)]
     with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) as running:
         with pipe.open("wb") as feed:  # the program has opened it, behind its look at the output
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not list(tmp_path.glob(".output.*.tmp")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             if kind == "file":

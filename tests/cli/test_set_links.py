@@ -6,12 +6,14 @@ and in the files' own lists of GTIDs. A file is removed, or two names are exchan
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.invoke import Result, invoke
+from tests.cli.invoke import ROOT, Result, invoke
+from tests.formats.manticore.make import meta
 
 SETS = Path(__file__).parents[1] / "corpus/mysql_binlog/sets"
 LOST = "transactions lost: 1-2-30 to 1-2-36"
@@ -163,3 +165,111 @@ def test_renamed_logs_are_read_without_a_finding(tmp_path: Path) -> None:
         shutil.copy(SETS / "mariadb" / f"rot-bin.00000{number}", tmp_path / f"saved.00000{number}")
     result = invoke("convert", "--to", "jsonl", str(tmp_path))
     assert (result.code, result.err) == (0, "")
+
+
+OTHER_SETS = {
+    "tarantool": (
+        "tarantool/chain", "00000000000000000227.xlog",
+        "00000000000000000227.xlog does not exist: LSN 23..33 of replica 0, 206..301 of replica 1 lost",
+    ),
+    "manticore": (
+        "manticore/v7-rotation", "binlog.002",
+        "binlog.002 is listed in binlog.meta, but missing: the server refuses to start",
+    ),
+    "mariadb-innodb-binlog": (
+        "mariadb-innodb-binlog/dbase", "binlog-000003.ibb",
+        "binlog-000003.ibb does not exist: records that begin or end in it are lost",
+    ),
+}  # fmt: skip
+"""Sets of other servers: the folder, the file that is removed, and the sentence of `verify`."""
+
+
+def unpack_set(name: str, folder: Path) -> tuple[Path, str, str]:
+    """Copy a set, without compression; return its folder, the file to remove and what is to be said of it."""
+    source, lost, sentence = OTHER_SETS[name]
+    folder.mkdir()
+    for path in (SETS.parents[1] / source).iterdir():
+        data = path.read_bytes()
+        (folder / path.name.removesuffix(".gz")).write_bytes(gzip.decompress(data) if path.suffix == ".gz" else data)
+    return folder, lost, sentence
+
+
+READERS = (
+    "dump", "dump -O jsonl", "dump -O raw", "rows", "stats", "convert --to jsonl", "convert --to csv",
+    "convert --to csv --per-table",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("name", OTHER_SETS)
+def test_every_reader_reports_a_missing_file_in_the_words_of_verify(name: str, command: str, tmp_path: Path) -> None:
+    log, lost, sentence = unpack_set(name, tmp_path / "log")
+    output, words = tmp_path / "output", command.split()
+    more = ["-o", str(output), "--on-damage", "skip"] if words[0] == "convert" else []
+    assert sentence not in all_text(invoke(*words, *more, "-o", str(tmp_path / "intact"), str(log)))
+    (log / lost).unlink()
+    assert sentence in all_text(invoke("verify", str(log)))
+    if more:
+        assert (invoke(*words, "-o", str(output), str(log)).code, output.exists()) == (1, False)
+    result = invoke(*words, *more, str(log))
+    assert (result.code, sentence in result.err + result.out.decode("utf-8", "replace")) == (0 if more else 1, True)
+
+
+@pytest.mark.parametrize("level", ["record", "event", "page"])
+def test_the_units_of_an_ibb_do_not_matter_to_a_missing_file(level: str, tmp_path: Path) -> None:
+    log, lost, sentence = unpack_set("mariadb-innodb-binlog", tmp_path / "log")
+    (log / lost).unlink()
+    for words in (["dump", "--level", level], ["dump", "-O", "sql", "--on-damage", "skip"], ["rows"]):
+        result = invoke(*words, str(log))
+        assert result.code == 1 and "internal error" not in result.err
+        assert sentence in result.err
+
+
+def test_a_number_that_binlog_meta_does_not_list_is_no_hole(tmp_path: Path) -> None:
+    """A server removes the logs of tables that were saved, also between others."""
+    log, lost, _ = unpack_set("manticore", tmp_path / "log")
+    (log / lost).unlink()
+    (log / "binlog.meta").write_bytes(meta([1, 3], version=7, setting=1))
+    for words in (["dump"], ["rows"], ["stats"], ["dump", str(log / "binlog.001"), str(log / "binlog.003")]):
+        result = invoke(*words, *([] if words[1:] else [str(log)]))
+        assert (result.code, result.err) == (0, ""), result.err
+
+
+def test_snapshots_between_logs_are_no_part_of_the_chain(tmp_path: Path) -> None:
+    log, _, _ = unpack_set("tarantool", tmp_path / "log")
+    names = ["00000000000000000000.snap", "00000000000000000000.xlog", "00000000000000000111.xlog"]
+    for order in (names, [names[1], names[0], names[2]], [names[2], names[0]]):
+        assert invoke("dump", *(str(log / name) for name in order)).code == 0
+    wrong = invoke("dump", str(log / names[2]), str(log / names[1]))
+    assert (wrong.code, "name the files in the order of the log" in wrong.err) == (1, True)
+
+
+# -- logs of several servers in one directory --------------------------------------------------------------------------
+
+OTHER = ROOT / "tests" / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016"
+MYSQL = ROOT / "tests" / "corpus" / "mysql_binlog" / "workloads" / "mysql-9" / "transactions.row.000001.gz"
+TABLES = "convert --per-table --to csv -o {}/o"
+SEVERAL = "there are several logs here (mariadb-bin, other-bin): name the files of one log"
+WRITERS = "it was written by MySQL with server id 1, mariadb-bin.000002 by MariaDB with server id 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("other-bin.000016", OTHER.read_bytes(), SEVERAL),
+        ("mariadb-bin.000003", gzip.decompress(MYSQL.read_bytes()), WRITERS),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["verify", "dump", "rows", "convert --to sql", "convert --per-table --to csv -o {}/o"]
+)
+def test_logs_of_two_servers_in_one_directory_are_named(
+    command: str, name: str, data: bytes, text: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    for number in (1, 2):
+        shutil.copy(ROOT / "tests" / "corpus" / "guides" / "mariadb" / f"mariadb-bin.00000{number}", folder)
+    (folder / name).write_bytes(data)
+    done = invoke(*command.format(tmp_path).split(), str(folder))
+    assert done.code == 0 and (done.text + done.err).count(text) == 1

@@ -15,6 +15,7 @@ from binlogtool.cli.options import PATH
 from binlogtool.cli.verify import command
 from tests.cli.invoke import Result, invoke
 from tests.cli.samples import damaged_log, plain_log
+from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
 
 RELEVANT = {
     "format": ["-f", "drizzle"], "max_memory": ["--max-memory", "128MiB"], "max": ["--max", "record=1MiB"],
@@ -184,7 +185,8 @@ def test_hostile_files_are_refused_in_one_line(logs: Path, option: str, text: st
                                   "jobs=[1,[2]]", "color=2020-01-01", "[verify]\nschema=[1]", "max-memory={}",
                                   "report=5",
                                   "[verify]\nfail-on=[[]]", "[verify.deep.er]\na=1", "format={a=1}",
-                                  "timeout=inf"])  # fmt: skip
+                                  "timeout=inf", '[verify]\nkeyfile="a\\u0000b"', 'report=["json=\\u0000"]',
+                                  '[verify]\nstate="\\u0000"'])  # fmt: skip
 def test_odd_values_in_a_configuration_are_refused_in_one_line(logs: Path, text: str) -> None:
     (logs / "c.toml").write_text(text)
     done = invoke("verify", "--config", str(logs / "c.toml"), str(logs / "transaction.log"))
@@ -223,3 +225,30 @@ def test_a_number_of_any_length_that_no_record_has_selects_none(logs: Path, word
     done = invoke("dump", *words, str(logs / "transaction.log"))
     assert (done.code, done.out) == (1, b"")
     assert invoke("dump", str(logs / "transaction.log")).code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--include-gtids", "0-1-" + "9" * 20 + "9" * 5000],
+        ["--exclude-gtids", "9" * 5000 + "-1-1"],
+        ["--xid", "0-1-" + "9" * 5000],
+        ["--xid", "3e11fa47-71ca-11e1-9e33-c80aa9429562:" + "9" * 5000],
+        ["--start-position", "gtid:0-1-" + "9" * 5000, "--stop-position", "gtid:0-1-" + "9" * 5000],
+    ],
+)
+@pytest.mark.parametrize("command", ["dump", "rows", "stats"])
+def test_a_gtid_whose_number_is_too_long_is_a_usage_error(tmp_path: Path, command: str, words: list[str]) -> None:
+    log = tmp_path / "bin.000001"
+    log.write_bytes(binlog(transaction(query(b"select 1")), MARIADB))
+    done = invoke(command, *words, str(log))
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+
+
+def test_another_format_is_no_change_of_the_file(tmp_path: Path) -> None:
+    """The bytes that a server rewrites differ by format; the file is the same."""
+    log, state = tmp_path / "bin.000001", tmp_path / "state"
+    log.write_bytes(binlog(transaction(query(b"select 1")), MARIADB))
+    assert invoke("verify", "--state", str(state), str(log)).code == 0
+    other = invoke("verify", "--state", str(state), "--format", "tarantool", str(log))
+    assert other.code == 1 and "bad-header" in other.text and "changed-since-run" not in other.text

@@ -136,7 +136,7 @@ def read_all(terminal: int) -> str:
 
 def read_until(terminal: int, text: str, count: int) -> str:
     """Return the output up to the time when it holds the text so many times."""
-    shown, deadline = b"", time.monotonic() + 30
+    shown, deadline = b"", time.monotonic() + 120
     while shown.decode().count(text) < count:
         assert time.monotonic() < deadline, shown
         if select.select([terminal], [], [], 0.1)[0]:

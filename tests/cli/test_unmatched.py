@@ -194,3 +194,26 @@ def test_a_binary_file_as_schema_is_refused_by_its_name(tmp_path: Path) -> None:
     path.write_bytes(b"\xfebin\0\0\0")
     done = invoke("rows", "--schema", str(path), str(ROOT / "tests" / "corpus" / "guides" / "mariadb"))
     assert done.code == 2 and f"--schema {path}: the file has zero bytes" in done.err
+
+
+@pytest.mark.parametrize("command", [("dump",), ("rows", "--object", "shop.acc"), ("convert", "--to", "sql")])
+def test_a_schema_without_a_table_of_the_log_is_reported_in_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
+    near, far, right = (tmp_path / name for name in ("near.sql", "far.sql", "right.sql"))
+    near.write_text("CREATE TABLE `shop`.`accs` (id int);")
+    far.write_text("CREATE TABLE x.y (id int); CREATE TABLE x.z (id int);")
+    right.write_text("USE shop; CREATE TABLE acc (id int, amount int);")
+    done = invoke(*command, "--schema", str(near), LOG)
+    assert done.code == 0
+    assert "--schema: its only table is not in the log; shop.accs: did you mean shop.acc?\n" in done.err
+    done = invoke(*command, "--schema", str(far), LOG)
+    assert "--schema: none of its 2 tables is in the log; it defines x.y, x.z, the log has shop.acc\n" in done.err
+    assert "in the log" not in invoke(*command, "--schema", str(far), "--schema", str(right), LOG).err
+
+
+def test_schema_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.sql", tmp_path / "new.sql"
+    old.write_text("USE shop;\nCREATE TABLE acc (id int, amount int);\n")
+    new.write_text("CREATE TABLE shop.acc (id int);\n")
+    done = invoke("rows", "--object", "shop.acc", "--schema", str(old), "--schema", str(new), LOG)
+    assert (done.code, done.text) == (2, "")
+    assert f"{old} line 2 and {new} line 1 define the table shop.acc differently" in done.err

@@ -36,7 +36,6 @@ FORMAT_LIBRARIES = {
 }  # fmt: skip
 CLI_VALUES = {
     "binlogtool.format_api.json_values",
-    "binlogtool.core.json_text",
     "binlogtool.core.record_selection",
     "binlogtool.query.conditions",
     "binlogtool.schema.annotation",

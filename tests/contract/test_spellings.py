@@ -37,8 +37,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "mariadb_innodb_binlog/redo_recovery", "innodb/redo_log", "mysql_binlog/explain_damage",
     ),
     HEAD: (
-        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/format", "eblob/detect_layout",
-        "manticore/detect_layout", "mariadb_innodb_binlog/schema", "mysql_binlog/detect_layout",
+        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/format", "eblob/decode",
+        "manticore/decode", "mariadb_innodb_binlog/schema", "mysql_binlog/detect_layout",
     ),
     WRITTEN: (
         "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",

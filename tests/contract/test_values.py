@@ -11,7 +11,7 @@ _CLASS = re.compile(r"^@dataclass\b.*\n(?:@.*\n)*class \w+.*:\n(?P<body>(?:(?:  
 _ONLY_THERE = re.compile(r"\((?:[^()]|\([^()]*\))*\b(?:init|compare|repr)=|cached_property|object\.__setattr__")
 """What structs have not: fields that are no arguments, or take no part in comparing or showing."""
 _INHERITS = re.compile(r"^@dataclass\b.*\nclass \w+\([A-Z]", re.MULTILINE)
-_MIXED = {"table_map.py", "table_history.py", "script_state.py", "table_catalog.py"}
+_MIXED = {"table_map.py", "table_history.py", "script_state.py"}
 """They make maps of tables anew, whose memory of what was derived takes no part in comparing."""
 
 

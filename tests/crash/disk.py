@@ -1,6 +1,6 @@
-"""A disk that can lose power: what is durable, and what was written but not made durable yet.
+"""Model a disk that can lose power: what is durable, and what was written but is not durable yet.
 
-It stands in for `binlogtool.repair.file_io.SystemCalls`. A crash keeps any subset of the pending writes of a file
+It replaces `binlogtool.repair.file_io.SystemCalls`. A crash keeps any subset of the pending writes of a file
 (torn at 512 bytes), in their order, and any beginning of the pending name changes of a directory. Shortening is one
 operation: all or nothing, as on journaling file systems.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 SECTOR = 512
 ALL_SUBSETS = 6
-"""Up to so many pending operations, all subsets are tried; above, none, all, every beginning, and random ones."""
+"""Number of pending operations up to which all subsets are tried; above it: none, all, some prefixes, random ones."""
 SAMPLES = 24
 
 
@@ -45,7 +45,7 @@ class Operation:
 
 @dataclass
 class Inode:
-    """A file: as it is seen, as it is durable, and what lies between."""
+    """A file: the visible bytes, the durable bytes, and the operations between them."""
 
     number: int
     seen: bytearray = field(default_factory=bytearray)
@@ -93,12 +93,12 @@ def _rename(names: dict[str, int], changes: tuple[tuple[str, int | None], ...]) 
 
 
 class Fault(OSError):
-    """An error that a test put in."""
+    """An error that a test injects."""
 
 
 @dataclass
 class Disk:
-    """Files in directories that exist beforehand. log: the calls so far. snapshots: the disk after each of them."""
+    """Files in directories that exist from the start. log: calls so far. snapshots: the disk after each call."""
 
     inodes: dict[int, Inode] = field(default_factory=dict)
     folders: dict[str, Directory] = field(default_factory=dict)
@@ -113,29 +113,29 @@ class Disk:
     table: str = ""
 
     def add(self, path: str, content: bytes, mode: int = 0o640) -> None:
-        """A file that is durable already."""
+        """Add a file that is durable."""
         number = len(self.inodes) + 1
         self.inodes[number] = Inode(number, bytearray(content), bytearray(content), mode=mode, mtime_ns=self.clock)
         folder = self.folders.setdefault(os.path.dirname(path), Directory())
         folder.seen[os.path.basename(path)] = folder.durable[os.path.basename(path)] = number
 
     def content(self, path: str) -> bytes | None:
-        """The bytes of a file as they are seen; None if there is no such name."""
+        """Return the visible bytes of a file; None if there is no such name."""
         number = self._folder(path).seen.get(os.path.basename(path))
         return None if number is None else bytes(self.inodes[number].seen)
 
     def inode(self, path: str) -> Inode:
-        """The file behind a name."""
+        """Return the file of a name."""
         return self.inodes[self._folder(path).seen[os.path.basename(path)]]
 
     # -- the calls
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         self._call(f"open {os.path.basename(path)}", changes=bool(flags & os.O_CREAT))
-        if path in self.folders:  # for the lock that a server takes of its directory
+        if path in self.folders:  # a server locks its directory
             fd = max(self.open_files, default=2) + 1
             self.open_files[fd] = 0
-            return self._done(fd)
+            return self._record_change(fd)
         folder, name = self._folder(path), os.path.basename(path)
         if flags & os.O_CREAT:
             if name in folder.seen:
@@ -147,7 +147,7 @@ class Disk:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         fd = max(self.open_files, default=2) + 1
         self.open_files[fd] = folder.seen[name]
-        return self._done(fd)
+        return self._record_change(fd)
 
     def close(self, fd: int) -> None:
         del self.open_files[fd]
@@ -162,13 +162,13 @@ class Disk:
     def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
         kind = self._call("pwrite", changes=True)
         part = bytes(data[: max(1, len(data) // 2)] if kind == "short" else data)
-        self._touched(fd).do(Operation(offset, part))
-        return self._done(len(part))
+        self._touch(fd).do(Operation(offset, part))
+        return self._record_change(len(part))
 
     def ftruncate(self, fd: int, size: int) -> None:
         self._call("ftruncate", changes=True)
-        self._touched(fd).do(Operation(size, None))
-        self._done()
+        self._touch(fd).do(Operation(size, None))
+        self._record_change()
 
     def fsync(self, fd: int) -> None:
         inode = self._file(fd)
@@ -176,13 +176,13 @@ class Disk:
             inode.pending = []  # the system forgets what it could not write: a second fsync would "succeed"
             raise Fault(errno.EIO, "Input/output error")
         inode.settle()
-        self._done()
+        self._record_change()
 
     def fsync_directory(self, path: str) -> None:
         if self._call(f"fsync-directory {path}", changes=True, sync=True) == "fsync":
             raise Fault(errno.EIO, "Input/output error")
         self.folders[path].settle()
-        self._done()
+        self._record_change()
 
     def rename(self, old: str, new: str) -> None:
         self._call(f"rename to {os.path.basename(new)}", changes=True)
@@ -190,21 +190,21 @@ class Disk:
         assert folder is self._folder(new)
         number = folder.seen[os.path.basename(old)]
         folder.do((os.path.basename(old), None), (os.path.basename(new), number))
-        self._done()
+        self._record_change()
 
     def link(self, old: str, new: str) -> None:
         self._call(f"link {os.path.basename(new)}", changes=True)
         if os.path.basename(new) in self._folder(new).seen:
             raise FileExistsError(errno.EEXIST, "File exists", new)
         self._folder(new).do((os.path.basename(new), self._folder(old).seen[os.path.basename(old)]))
-        self._done()
+        self._record_change()
 
     def unlink(self, path: str) -> None:
         self._call(f"unlink {os.path.basename(path)}", changes=True)
         if os.path.basename(path) not in self._folder(path).seen:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._folder(path).do((os.path.basename(path), None))
-        self._done()
+        self._record_change()
 
     def lstat(self, path: str) -> Any:
         self._call("lstat")
@@ -236,7 +236,7 @@ class Disk:
         self._call("dress", changes=True)
         inode = self._file(fd)
         inode.mode, inode.owner = stat.S_IMODE(like.st_mode), (like.st_uid, like.st_gid)
-        self._done()
+        self._record_change()
 
     def read_attributes(self, fd: int) -> dict[str, bytes]:
         self._call("attributes")
@@ -244,13 +244,13 @@ class Disk:
 
     def set_attributes(self, fd: int, attributes: dict[str, bytes]) -> None:
         self._call("set attributes", changes=True)
-        self._done()
+        self._record_change()
 
     def set_times(self, fd: int, atime_ns: int, mtime_ns: int) -> None:
         self._call("utime", changes=True)
         inode = self._file(fd)
         inode.atime_ns, inode.mtime_ns = atime_ns, mtime_ns
-        self._done()
+        self._record_change()
 
     def flock(self, fd: int) -> bool:
         return True
@@ -264,18 +264,18 @@ class Disk:
     # -- crashes
 
     def after_power_cut(self, seed: int = 0) -> Iterator[Disk]:
-        """Every disk that may be found after a power cut now."""
+        """List every disk that a power cut at this moment may leave."""
         choices = [list(_file_states(inode, seed)) for inode in self.inodes.values()]
         names = [list(_name_states(folder)) for folder in self.folders.values()]
         for contents in _product(choices, seed):
             for seen in itertools.product(*names):
-                yield self._found(contents, seen)
+                yield self._build(contents, seen)
 
     def after_kill(self) -> Disk:
-        """What is found when only the program ended."""
-        return self._found([bytes(i.seen) for i in self.inodes.values()], [dict(f.seen) for f in self.folders.values()])
+        """Return the disk that remains when only the program is killed."""
+        return self._build([bytes(i.seen) for i in self.inodes.values()], [dict(f.seen) for f in self.folders.values()])
 
-    def _found(self, contents: Any, names: Any) -> Disk:
+    def _build(self, contents: Any, names: Any) -> Disk:
         disk = Disk(clock=self.clock + 10**9)
         for inode, content in zip(self.inodes.values(), contents, strict=True):
             disk.inodes[inode.number] = Inode(
@@ -292,7 +292,7 @@ class Disk:
     def _file(self, fd: int) -> Inode:
         return self.inodes[self.open_files[fd]]
 
-    def _touched(self, fd: int) -> Inode:
+    def _touch(self, fd: int) -> Inode:
         self.clock += 1
         inode = self._file(fd)
         inode.mtime_ns = self.clock
@@ -307,14 +307,14 @@ class Disk:
             st_blocks=-(-len(inode.seen) // 512),
         )  # fmt: skip
 
-    def _call(self, what: str, *, changes: bool = False, sync: bool = False) -> str | None:
-        """Counts a call; raises the fault that is due, or says which kind the call itself has to act out."""
-        self.log.append(what)
+    def _call(self, call: str, *, changes: bool = False, sync: bool = False) -> str | None:
+        """Count a call; raise the fault that is due, or return its kind if the call itself has to simulate it."""
+        self.log.append(call)
         if self.fault is None:
             return None
         number, kind = self.fault
         due = len(self.log) == number or (len(self.log) > number and kind in self.failing)
-        if not due or (kind == "short" and what != "pwrite") or (kind == "fsync" and not sync):
+        if not due or (kind == "short" and call != "pwrite") or (kind == "fsync" and not sync):
             return None
         if kind in ("short", "fsync"):
             return kind
@@ -324,11 +324,11 @@ class Disk:
             raise MemoryError
         raise Fault(getattr(errno, kind), os.strerror(getattr(errno, kind)))
 
-    def _done(self, value: Any = None) -> Any:
-        """The call did something: a crash may come now."""
+    def _record_change(self, value: Any = None) -> Any:
+        """Record the disk after a change: a crash may happen now."""
         if self.snapshots is not None:
-            kept, self.snapshots = self.snapshots, None
-            self.snapshots = [*kept, copy.deepcopy(self)]
+            snapshots, self.snapshots = self.snapshots, None
+            self.snapshots = [*snapshots, copy.deepcopy(self)]
         return value
 
 

@@ -1,4 +1,4 @@
-"""Repairs of real damaged logs on the model disk: the plan of the product, and where a power cut may leave it."""
+"""Repair real damaged logs on the model disk, and check each state in which a power cut may leave them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ HOME = "/disk"
 
 
 class Real:
-    """A plan for files of a directory, and the same files on a disk that loses power. What is right afterwards comes
-    from the plan's own pieces, put together here.
+    """A plan for files of a directory, and the same files on a disk that loses power.
+
+    The expected files are put together here from the pieces of the plan.
     """
 
     def __init__(self, folder: Path, plan: RepairPlan) -> None:
@@ -30,14 +31,14 @@ class Real:
         for path in sorted(p for p in folder.iterdir() if p.is_file()):
             self.before[f"{HOME}/{path.name}"] = path.read_bytes()
             self.disk.add(f"{HOME}/{path.name}", path.read_bytes())
-        changes = tuple(self._moved(file) for file in plan.changes)
+        changes = tuple(self._move_to_disk(file) for file in plan.changes)
         self.plan = replace(plan, files=changes, target=changes[0].path)
         self.after: dict[str, bytes | None] = dict(self.before)
         for file in changes:
-            self.after[file.path] = None if file.action == "remove" else self._made(file)
+            self.after[file.path] = None if file.action == "remove" else self._build(file)
         assert self.after != self.before
 
-    def _moved(self, file: FilePlan) -> FilePlan:
+    def _move_to_disk(self, file: FilePlan) -> FilePlan:
         path = f"{HOME}/{os.path.basename(file.path)}"
         like = file.made_like and f"{HOME}/{os.path.basename(file.made_like)}"
         if path not in self.before:
@@ -45,13 +46,13 @@ class Real:
         inode = self.disk.inode(path)
         return replace(file, path=path, made_like=like, inode=inode.number, mtime_ns=inode.mtime_ns)
 
-    def _made(self, file: FilePlan) -> bytes:
+    def _build(self, file: FilePlan) -> bytes:
         data = self.before.get(file.path, b"")
         parts = [data[p.start : p.end] if p.is_original else p.data or bytes(p.zeros) for p in file.pieces]
         return b"".join(parts)
 
     def run(self, *, undo: bool) -> list[Disk]:
-        """The disk after each call of the repair, or of its undoing, that changes something."""
+        """Return the disk after each call of the repair, or of its undo, that changes something."""
         disk = copy.deepcopy(self.disk)
         if not undo:
             disk.snapshots = []
@@ -65,7 +66,7 @@ class Real:
         return disk.snapshots
 
     def state(self, disk: Disk) -> str:
-        """before, after, or between: every file is the one or the other."""
+        """Return before, after, or between: some files are old and some are new, and none is a mix."""
         found = {path: disk.content(path) for path in {*self.before, *self.after}}
         if found == {path: self.before.get(path) for path in found}:
             return "before"
@@ -76,7 +77,7 @@ class Real:
         return "between"
 
     def hold(self, disk: Disk) -> str:
-        """Old or new; what broke off between files is finished by the next run; new files can be undone, exactly."""
+        """Check that the files are old or new, that the next run finishes half a repair, and that undo is exact."""
         found = self.state(disk)
         guard = transaction.find_intent_path(self.plan.target)
         if transaction.read_intent(disk, guard) is not None:  # type: ignore[arg-type]
@@ -92,7 +93,7 @@ class Real:
         return found
 
     def cuts(self, *, undo: bool, most: int) -> Counter[str]:
-        """The states after a power cut behind every call; of each call at most so many disks, spread over all."""
+        """Count the states after a power cut after every call; of each call at most `most` disks, spread over all."""
         ends: Counter[str] = Counter()
         for number, snapshot in enumerate(self.run(undo=undo)):
             for disk in spread(list(snapshot.after_power_cut(number)), most):
@@ -101,7 +102,7 @@ class Real:
 
 
 def spread(disks: list[Disk], most: int) -> Iterator[Disk]:
-    """At most so many of them, the first and the last among them."""
+    """Choose at most `most` disks, the first and the last among them."""
     step = max(1, -(-(len(disks) - 1) // max(1, most - 1)))
     yield from disks[::step]
     if (len(disks) - 1) % step:
@@ -109,7 +110,7 @@ def spread(disks: list[Disk], most: int) -> Iterator[Disk]:
 
 
 class Partial(Disk):
-    """Of every write, no more than so many bytes are written: 1 = byte by byte."""
+    """A disk on which a write writes at most `most` bytes."""
 
     most = 1
 
@@ -118,7 +119,7 @@ class Partial(Disk):
 
 
 def partial(disk: Disk, most: int) -> Partial:
-    """The same disk, with short writes."""
+    """Copy a disk and let it write at most `most` bytes at once."""
     found = copy.deepcopy(Partial(inodes=disk.inodes, folders=disk.folders, clock=disk.clock))
     found.most = most
     return found

@@ -1,4 +1,4 @@
-"""Repairs on the model disk: the plans, and what must hold whenever they are cut short."""
+"""Define repairs on the model disk, and check what must hold whenever they are interrupted."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def sha(data: bytes) -> str:
 
 def file_plan(disk: Disk, path: str, pieces: tuple[ResultPiece, ...]) -> FilePlan:
     data = disk.content(path)
-    if data is None:  # it is to be made
+    if data is None:  # a new file
         return FilePlan(path, 0, "rewrite", None, 0, 0, {}, sha(b""), sha(b""), pieces=pieces, made_like=LOG)
-    kept = [p for p in pieces if p.is_original]
-    gone = bytearray(data)
-    for piece in sorted(kept, reverse=True):
-        del gone[piece.start : piece.end]
+    original = [p for p in pieces if p.is_original]
+    removed = bytearray(data)
+    for piece in sorted(original, reverse=True):
+        del removed[piece.start : piece.end]
     inode = disk.inode(path)
-    stays = b"".join(data[p.start : p.end] for p in kept)
+    stays = b"".join(data[p.start : p.end] for p in original)
     cut = len(pieces) == 1 and pieces[0].is_original and pieces[0].start == 0
     action = "remove" if not pieces else "truncate" if cut else "rewrite"
     return FilePlan(
-        path, len(data), action, pieces[0].end if pieces else None, len(gone), 0, {}, sha(stays),
-        sha(bytes(gone)), inode.number, inode.mtime_ns, pieces,
+        path, len(data), action, pieces[0].end if pieces else None, len(removed), 0, {}, sha(stays),
+        sha(bytes(removed)), inode.number, inode.mtime_ns, pieces,
     )  # fmt: skip
 
 
@@ -59,30 +59,30 @@ class Case:
             self.before[META] = b"old list of files"
             self.disk.add(META, self.before[META])
             pieces[META] = (ResultPiece(data=b"new list"),)
-        if name == "removal":  # a file is filled with zeros, and those behind it go, one of them empty
+        if name == "removal":  # a file is filled with zeros, and those after it are removed, one of them empty
             contents = {NEXT: b"next" * 150, META: b"reserve" * 3, LAST: bytes(700)}
             self.before |= contents
             for path, content in contents.items():
                 self.disk.add(path, content)
                 pieces[path] = ()
             pieces[NEXT] = (ResultPiece(0, 4), ResultPiece(zeros=592), ResultPiece(data=b"last"))
-        if name == "creation":  # the list of files is made anew
+        if name == "creation":  # the list of files is created
             pieces[META] = (ResultPiece(data=b"new list"),)
         self.plan = RepairPlan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
-        self.after = {p: self._made(p, q) for p, q in pieces.items()}
+        self.after = {p: self._build(p, q) for p, q in pieces.items()}
 
-    def _made(self, path: str, pieces: tuple[ResultPiece, ...]) -> bytes | None:
+    def _build(self, path: str, pieces: tuple[ResultPiece, ...]) -> bytes | None:
         data = self.before.setdefault(path, None) or b""
-        made = [data[p.start : p.end] if p.is_original else p.data or bytes(p.zeros) for p in pieces]
-        return b"".join(made) if pieces else None
+        parts = [data[p.start : p.end] if p.is_original else p.data or bytes(p.zeros) for p in pieces]
+        return b"".join(parts) if pieces else None
 
     def apply(self, disk: Disk, **options: Any) -> str:
-        done = execute_plan(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
-        assert done.undo is not None
-        return done.undo
+        result = execute_plan(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
+        assert result.undo is not None
+        return result.undo
 
     def states(self, disk: Disk) -> list[str]:
-        """Per file: before, after, or mixed."""
+        """Return the state of each file: before, after, or mixed."""
         out = []
         for path in self.before:
             now = disk.content(path)
@@ -90,16 +90,16 @@ class Case:
         return out
 
     def hold(self, disk: Disk) -> str:
-        """The promise: old or new, never a mix, and with the new one a whole undo file. Finishes what broke off."""
+        """Check that the files are old, or new with a whole undo file; finish an interrupted repair."""
         states = self.states(disk)
         assert "mixed" not in states, f"{self.name}: a mix of old and new"
         undo = whole_undo(disk)
         if "after" in states:
             assert undo is not None, f"{self.name}: changed, and no whole undo file"
-        known = transaction.read_intent(disk, transaction.find_intent_path(LOG))  # type: ignore[arg-type]
+        intent = transaction.read_intent(disk, transaction.find_intent_path(LOG))  # type: ignore[arg-type]
         if len(set(states)) > 1:
-            assert known is not None, f"{self.name}: half of the files, and nothing says so"
-        if known is not None:
+            assert intent is not None, f"{self.name}: half of the files, and nothing says so"
+        if intent is not None:
             finish_interrupted(LOG, system=disk)  # type: ignore[arg-type]
             states = self.states(disk)
             assert len(set(states)) == 1, f"{self.name}: not finished"

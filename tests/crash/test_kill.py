@@ -1,4 +1,4 @@
-"""Real processes on a real disk: killed at every call (W1), two at once (W8)."""
+"""Test real processes on a real disk: killed at every call (goal W1), two at once (goal W8)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cli.samples import plain_log
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 
 TORN = plain_log()[:-10]
-MEND = plain_log()[:190]
+REPAIRED = plain_log()[:190]
 READING: dict[str, Any] = {"format": "drizzle", "limits": Limits(), "backend": "python"}
 
 CHANGES = ("open", "pwrite", "ftruncate", "clone_range", "fsync", "fsync_directory", "rename", "link", "unlink",
@@ -43,27 +43,27 @@ def test_every_system_call_is_a_change_a_lock_or_a_read() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def skip_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here cuts the power: what a killed process has written is there."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
 class Alone(SystemCalls):
-    """The real calls, without a look at all processes of the machine: W8 and `test_processes` have it."""
+    """The real calls without the search through all processes, which W8 and `test_processes` test."""
 
     def list_holders(self, status: os.stat_result) -> list[str]:
         return []
 
 
 class Pausing(Alone):
-    """Stops behind the N-th call, says so, and waits for its end."""
+    """System calls that stop after the N-th change, report it, and wait to be killed."""
 
-    def __init__(self, stop: int, say: int) -> None:
-        self._left, self._say = stop, say
+    def __init__(self, stop: int, report_fd: int) -> None:
+        self._left, self._say = stop, report_fd
 
     def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        return found if name not in CHANGES else self._counted(found)
+        value = super().__getattribute__(name)
+        return value if name not in CHANGES else self._counted(value)
 
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any) -> Any:
@@ -79,7 +79,7 @@ class Pausing(Alone):
 
 
 def in_child(work: Callable[[int], None]) -> bool:
-    """Runs work in a child that is killed as soon as it says so; False if it came to its end instead."""
+    """Run work in a child that is killed as soon as it reports; False if it ended before."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,20 +90,20 @@ def in_child(work: Callable[[int], None]) -> bool:
         finally:
             os._exit(status)
     os.close(write)
-    said = os.read(read, 4)
+    report = os.read(read, 4)
     os.close(read)
-    if said:
+    if report:
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if said else 0)
-    return bool(said)
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if report else 0)
+    return bool(report)
 
 
 def undo_files(folder: Path) -> list[Path]:
     return [p for p in folder.iterdir() if p.name.startswith("torn.log.binlogtool-undo-")]
 
 
-def test_w1_killed_behind_every_call_of_a_repair(torn: Path) -> None:
+def test_w1_killed_after_every_call_of_a_repair(torn: Path) -> None:
     ends: Counter[str] = Counter()
     stop = 0
     while True:
@@ -113,34 +113,34 @@ def test_w1_killed_behind_every_call_of_a_repair(torn: Path) -> None:
         torn.unlink()
         torn.write_bytes(TORN)
         plan = binlogtool.plan_truncate(torn, format="drizzle")
-        if not in_child(lambda say, n=stop, p=plan: apply_plan(p, **READING, system=Pausing(n, say))):  # type: ignore[misc]
+        if not in_child(lambda report_fd, n=stop, p=plan: apply_plan(p, **READING, system=Pausing(n, report_fd))):  # type: ignore[misc]
             break
         now = torn.read_bytes()
-        assert now in (TORN, MEND), stop
+        assert now in (TORN, REPAIRED), stop
         whole = [read_undo_file(SystemCalls(), str(p)) for p in undo_files(torn.parent)]
         assert len(whole) in ((0, 1) if now == TORN else (1,)), stop
         ends["old" if now == TORN else "new"] += 1
-    print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of a repair: {dict(ends)}")
+    print(f"\nW1 SIGKILL: killed after {stop - 1} calls of a repair: {dict(ends)}")
     assert ends["old"] > 10 and ends["new"] > 2
 
 
 @pytest.mark.full
-def test_w1_killed_behind_every_call_of_an_undo(torn: Path) -> None:
+def test_w1_killed_after_every_call_of_an_undo(torn: Path) -> None:
     ends: Counter[str] = Counter()
     done = apply_plan(binlogtool.plan_truncate(torn, format="drizzle"), **READING)
     assert done.undo is not None
     stop = 0
     while True:
         stop += 1
-        if not in_child(lambda say, n=stop: apply_undo(done.undo, system=Pausing(n, say))):  # type: ignore[misc,arg-type]
+        if not in_child(lambda report_fd, n=stop: apply_undo(done.undo, system=Pausing(n, report_fd))):  # type: ignore[misc,arg-type]
             break
         now = torn.read_bytes()
-        assert now in (TORN, MEND), stop
+        assert now in (TORN, REPAIRED), stop
         ends["old" if now == TORN else "new"] += 1
         binlogtool.undo(done.undo)
         assert torn.read_bytes() == TORN
         os.truncate(torn, 190)
-    print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of an undo: {dict(ends)}")
+    print(f"\nW1 SIGKILL: killed after {stop - 1} calls of an undo: {dict(ends)}")
     assert ends["old"] > 2 and ends["new"] > 5
 
 
@@ -148,16 +148,16 @@ Contents = dict[str, bytes]
 LOG = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2)))
 LAST = len(add_txn(0, 2, killed(2)))
 LOCK = {"binlog.lock": b""}
-MENDED = {"binlog.0000": LOG[:-LAST], "binlog.meta": meta([0])} | LOCK
+REPAIRED_FILES = {"binlog.0000": LOG[:-LAST], "binlog.meta": meta([0])} | LOCK
 
 
 def contents(folder: Path) -> Contents:
-    """Of the log's files; not of what belongs to the repair."""
+    """Return the bytes of the log's files, without those of the repair."""
     return {p.name: p.read_bytes() for p in folder.iterdir() if "binlogtool" not in p.name}
 
 
 def partly(now: Contents, before: Contents, after: Contents) -> bool:
-    """Is each file as before or as after, be it that it is not there?"""
+    """Whether each file is as before or as after, or is missing as before or after."""
     return all(now.get(name) in (before.get(name), after.get(name)) for name in {*now, *before, *after})
 
 
@@ -166,7 +166,7 @@ def partly(now: Contents, before: Contents, after: Contents) -> bool:
 def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     """A torn log of Manticore, and its list that names a file that is not there, or no list: both change, or none."""
     files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
-    mended = MENDED
+    repaired = REPAIRED_FILES
     ends: Counter[str] = Counter()
     stop = 0
     while True:
@@ -175,14 +175,14 @@ def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_pat
         folder.mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        if not in_child(lambda say, n=stop, d=folder: repair_directory(d, Pausing(n, say))):  # type: ignore[misc]
+        if not in_child(lambda report_fd, n=stop, d=folder: repair_directory(d, Pausing(n, report_fd))):  # type: ignore[misc]
             break
         now = contents(folder)
-        assert partly(now, files, mended), stop
-        mixed = now not in (files, mended)
+        assert partly(now, files, repaired), stop
+        mixed = now not in (files, repaired)
         finished = binlogtool.finish_repair(folder)
         now = contents(folder)
-        assert now in (files, mended) and (finished is not None or not mixed), stop
+        assert now in (files, repaired) and (finished is not None or not mixed), stop
         assert not (folder / ".binlogtool-intent").exists()
         if now == files:
             repair_directory(folder, Alone())
@@ -190,9 +190,9 @@ def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_pat
             ends["old, then repaired"] += 1
         else:
             ends["finished" if finished is not None else "new"] += 1
-        assert now == mended
+        assert now == repaired
     what = "one replaced" if listed else "one created"
-    print(f"\nW1 SIGKILL, two files, {what}: killed behind {stop - 1} calls: {dict(ends)}")
+    print(f"\nW1 SIGKILL, two files, {what}: killed after {stop - 1} calls: {dict(ends)}")
     assert min(ends["old, then repaired"], ends["finished"], ends["new"]) > 0
 
 
@@ -206,7 +206,7 @@ def repair_directory(folder: Path, system: SystemCalls, changes: int = 2) -> Non
 @pytest.mark.full
 def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     """The log is sound, its list is gone: nothing but the list changes, and no mark of several files is needed."""
-    files, mended = {"binlog.0000": LOG} | LOCK, {"binlog.0000": LOG, "binlog.meta": meta([0])} | LOCK
+    files, repaired = {"binlog.0000": LOG} | LOCK, {"binlog.0000": LOG, "binlog.meta": meta([0])} | LOCK
     ends: Counter[str] = Counter()
     stop = 0
     while True:
@@ -215,10 +215,10 @@ def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_pa
         folder.mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        if not in_child(lambda say, n=stop, d=folder: repair_directory(d, Pausing(n, say), 1)):  # type: ignore[misc]
+        if not in_child(lambda report_fd, n=stop, d=folder: repair_directory(d, Pausing(n, report_fd), 1)):  # type: ignore[misc]
             break
         now = contents(folder)
-        assert now in (files, mended), stop
+        assert now in (files, repaired), stop
         undone = [
             read_undo_file(SystemCalls(), str(p))
             for p in folder.glob("*binlogtool-undo-*")
@@ -228,14 +228,14 @@ def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_pa
         ends["old" if now == files else "new"] += 1
         if now == files:
             repair_directory(folder, Alone(), 1)
-        assert contents(folder) == mended
-    print(f"\nW1 SIGKILL, one file created: killed behind {stop - 1} calls: {dict(ends)}")
+        assert contents(folder) == repaired
+    print(f"\nW1 SIGKILL, one file created: killed after {stop - 1} calls: {dict(ends)}")
     assert ends["old"] > 10 and ends["new"] > 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
-def test_w1_killed_while_several_files_are_brought_back_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
+def test_w1_killed_while_several_files_are_restored_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
     ends: Counter[str] = Counter()
     stop = 0
@@ -247,19 +247,19 @@ def test_w1_killed_while_several_files_are_brought_back_the_next_run_finishes_it
             (folder / name).write_bytes(content)
         repair_directory(folder, Alone())
         (undo,) = folder.glob("*binlogtool-undo-*")
-        if not in_child(lambda say, n=stop, u=undo: apply_undo(u, system=Pausing(n, say))):  # type: ignore[misc]
+        if not in_child(lambda report_fd, n=stop, u=undo: apply_undo(u, system=Pausing(n, report_fd))):  # type: ignore[misc]
             break
         now = contents(folder)
-        assert partly(now, files, MENDED), stop
-        mixed = now not in (files, MENDED)
+        assert partly(now, files, REPAIRED_FILES), stop
+        mixed = now not in (files, REPAIRED_FILES)
         finished = binlogtool.finish_repair(folder)
         now = contents(folder)
-        assert now in (files, MENDED) and (finished is not None or not mixed), stop
+        assert now in (files, REPAIRED_FILES) and (finished is not None or not mixed), stop
         ends["old" if now == files else "repaired"] += 1
         binlogtool.undo(undo)
         assert contents(folder) == files and not (folder / ".binlogtool-intent").exists()
     what = "one replaced" if listed else "one created"
-    print(f"\nW1 SIGKILL, undo of two files, {what}: killed behind {stop - 1} calls: {dict(ends)}")
+    print(f"\nW1 SIGKILL, undo of two files, {what}: killed after {stop - 1} calls: {dict(ends)}")
     assert min(ends["old"], ends["repaired"]) > 3
 
 
@@ -292,7 +292,7 @@ def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
         for thread in threads:
             thread.join()
         assert sorted(ends) == ["refused", "won"]
-        assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1
+        assert torn.read_bytes() == REPAIRED and len(undo_files(torn.parent)) == 1
         outcomes.update(ends)
     print(f"\nW8: {tries} times two at once: {dict(outcomes)}")
 
@@ -427,7 +427,7 @@ def test_w8_of_two_processes_that_repair_at_once_one_wins_in_whatever_order_they
             order = f"{first_steps} steps, {second_steps} steps: {first.steps}, {second.steps}"
             if 0 in statuses_:
                 assert sorted(statuses_) == [0, RefusedError.exit_code], order
-                assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1, order
+                assert torn.read_bytes() == REPAIRED and len(undo_files(torn.parent)) == 1, order
                 ends["first won" if statuses_[0] == 0 else "second won"] += 1
             else:
                 assert (first_steps, second_steps) in ((1, 3), (2, 2)), order
@@ -447,9 +447,9 @@ def test_w8_a_process_that_opens_the_log_before_the_change_keeps_it_from_happeni
     for _ in range(steps):
         repair.advance()
     with torn.open("r+b") as holder:
-        assert holder.read() == (MEND if steps == 4 else TORN)
+        assert holder.read() == (REPAIRED if steps == 4 else TORN)
         assert repair.finish() == (0 if repaired else RefusedError.exit_code), repair.steps
-    assert torn.read_bytes() == (MEND if repaired else TORN)
+    assert torn.read_bytes() == (REPAIRED if repaired else TORN)
     assert len(undo_files(torn.parent)) == repaired
 
 
@@ -473,7 +473,7 @@ def test_w8_of_two_processes_that_repair_at_once_one_wins(torn: Path) -> None:
             assert torn.read_bytes() == TORN and undo_files(torn.parent) == []
             continue
         assert ends == [0, RefusedError.exit_code]
-        assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1
+        assert torn.read_bytes() == REPAIRED and len(undo_files(torn.parent)) == 1
     print(f"\nW8: {TRIES} times two repairs at once: one won, one was refused, but {both} times both were")
 
 
@@ -484,18 +484,18 @@ def test_w8_a_repair_never_meets_a_process_that_holds_the_file(torn: Path) -> No
     for number in range(TRIES):
         plan = renewed(torn)
         read, write = os.pipe()
-        ready, say = os.pipe()
+        ready, report_fd = os.pipe()
         holder = os.fork()
         if holder == 0:
             if number % 2:  # from the start; else at any moment
                 fd = os.open(torn, os.O_RDWR)
-            os.write(say, b"r")
+            os.write(report_fd, b"r")
             os.read(read, 1)
             if not number % 2:
                 time.sleep(number % 40 / 500)  # a repair takes some hundredths of a second
                 fd = os.open(torn, os.O_RDWR)
             first = os.pread(fd, 1000, 0)
-            os.write(say, b"t" if first == TORN else b"m" if first == MEND else b"x")
+            os.write(report_fd, b"t" if first == TORN else b"m" if first == REPAIRED else b"x")
             signal.pause()
         os.read(ready, 1)
         repair = child(lambda p=plan: apply_plan(p, **READING) and None, read)
@@ -503,11 +503,11 @@ def test_w8_a_repair_never_meets_a_process_that_holds_the_file(torn: Path) -> No
         (status,), held = statuses([repair]), os.read(ready, 1)
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
-        for fd in (read, write, ready, say):
+        for fd in (read, write, ready, report_fd):
             os.close(fd)
         now = torn.read_bytes()
         assert status in (0, RefusedError.exit_code)
-        assert now == (TORN if status else MEND), number
+        assert now == (TORN if status else REPAIRED), number
         assert held != b"x" and (status or not number % 2), number
         seen["refused" if status else "repaired"] += 1
     print(f"\nW8: {TRIES} times a repair and a process that opens the log: {dict(seen)}")

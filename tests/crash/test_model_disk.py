@@ -1,4 +1,4 @@
-"""Repairs on a disk that loses power, is killed, or fails, at every system call (figures W1 to W4)."""
+"""Test repairs on a disk that loses power, is killed, or fails, at every system call (goals W1 to W4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def run_recorded(case: Case, undo: bool) -> Disk:
-    """The whole repair (or its undoing), with the disk after each call that changes something."""
+    """Run the whole repair, or its undo, and record the disk after each call that changes something."""
     disk = copy.deepcopy(case.disk)
     if undo:
         name = case.apply(disk)
@@ -50,8 +50,8 @@ def test_w2_without_power_after_any_call_the_files_are_old_or_new(case: Case, un
     disk = run_recorded(case, undo)
     ends: Counter[str] = Counter()
     for number, snapshot in enumerate(disk.snapshots or []):
-        for found in snapshot.after_power_cut(number):
-            ends[case.hold(found)] += 1
+        for crashed in snapshot.after_power_cut(number):
+            ends[case.hold(crashed)] += 1
     print(
         f"\nW2 {case.name} {'undo' if undo else 'repair'}: {sum(ends.values())} disks after a power cut: {dict(ends)}"
     )
@@ -72,10 +72,10 @@ def test_w3_whatever_fails_the_original_is_intact_or_restored(case: Case, kind: 
             break
         outcomes[outcome] += 1
         disk.fault = None
-        for found in [disk.after_kill(), *disk.after_power_cut(number)]:
+        for crashed in [disk.after_kill(), *disk.after_power_cut(number)]:
             if outcome == "refused":
-                assert set(case.states(found)) == {"before"}, number
-            case.hold(found)
+                assert set(case.states(crashed)) == {"before"}, number
+            case.hold(crashed)
     print(f"\nW3 {case.name} {kind} {'from N on' if lasting else 'at N'}: {number - 1} places: {dict(outcomes)}")
     assert sum(outcomes.values()) == number - 1 > 20
     assert ("refused" in outcomes) == (kind != "short")  # a short write is followed by one of the rest
@@ -98,7 +98,7 @@ def test_w3_whatever_fails_in_an_undo_it_can_be_done_again(case: Case, kind: str
             outcome = "done"
         except InputOutputError as error:
             assert str(error).endswith("no file is half-written; try it again")
-            outcome = "told to try again"
+            outcome = "try again"
         except RefusedError as error:
             assert str(error).endswith("nothing was changed")
             assert set(case.states(disk)) == {"after"}
@@ -107,17 +107,17 @@ def test_w3_whatever_fails_in_an_undo_it_can_be_done_again(case: Case, kind: str
         if outcome == "done" and len(disk.log) < number:
             break
         outcomes[outcome] += 1
-        for found in [disk.after_kill(), *disk.after_power_cut(number)]:
-            case.hold(found)
-            apply_undo(undo, system=found)  # type: ignore[arg-type]
-            assert set(case.states(found)) == {"before"}
+        for crashed in [disk.after_kill(), *disk.after_power_cut(number)]:
+            case.hold(crashed)
+            apply_undo(undo, system=crashed)  # type: ignore[arg-type]
+            assert set(case.states(crashed)) == {"before"}
     print(f"\nW3 undo of {case.name} {kind}: {number - 1} places: {dict(outcomes)}")
-    expected = {"done", "told to try again", "refused"} if kind == "EACCES" else {"done", "told to try again"}
+    expected = {"done", "try again", "refused"} if kind == "EACCES" else {"done", "try again"}
     assert set(outcomes) == ({"done"} if kind == "short" else expected)
 
 
 def _outcome(case: Case, disk: Disk) -> str:
-    """done, or the error; with what must hold at once."""
+    """Apply the repair; return "done" or the kind of error, and check what must hold at once."""
     try:
         case.apply(disk)
     except RepairFailedError as error:
@@ -126,7 +126,7 @@ def _outcome(case: Case, disk: Disk) -> str:
             assert set(case.states(disk)) == {"before"}
         else:
             assert "binlogtool undo --apply" in str(error)
-        return "restored" if restored else "told how to restore"
+        return "restored" if restored else "restore with undo"
     except (InputOutputError, RefusedError) as error:
         assert str(error).endswith("nothing was changed"), error
         assert set(case.states(disk)) == {"before"}
@@ -135,7 +135,7 @@ def _outcome(case: Case, disk: Disk) -> str:
     return "done"
 
 
-def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
+def test_a_repair_that_does_not_verify_is_undone(case: Case) -> None:
     from binlogtool.repair.atomic_file_changes import execute_plan
 
     disk = copy.deepcopy(case.disk)
@@ -161,24 +161,24 @@ def test_w4_without_memory_to_verify_the_result_the_original_is_restored(case: C
 
 
 class Sharing(Disk):
-    """A file system that lets files share their bytes. lies: what comes instead of them."""
+    """A file system on which files can share their bytes. lies: zeros are shared instead."""
 
     lies = False
 
     def clone_range(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
         self._call("clone", changes=True)
         part = bytes(self._file(source).seen[start : start + size])
-        self._touched(target).do(Operation(offset, bytes(len(part)) if self.lies else part))
-        return bool(self._done(True))
+        self._touch(target).do(Operation(offset, bytes(len(part)) if self.lies else part))
+        return bool(self._record_change(True))
 
 
 def sharing(disk: Disk) -> Sharing:
-    found = Sharing(**{name: getattr(disk, name) for name in ("inodes", "folders", "clock")})
-    return copy.deepcopy(found)
+    crashed = Sharing(**{name: getattr(disk, name) for name in ("inodes", "folders", "clock")})
+    return copy.deepcopy(crashed)
 
 
 def test_a_whole_backup_that_shares_its_bytes_is_the_one_that_was_copied(case: Case) -> None:
-    """And holds against crashes as that does."""
+    """A crash cannot damage it, as it cannot damage the copied one."""
     copied, shared = copy.deepcopy(case.disk), sharing(case.disk)
     copied_undo = copied.content(case.apply(copied, backup="full"))
     shared.snapshots = []
@@ -187,8 +187,8 @@ def test_a_whole_backup_that_shares_its_bytes_is_the_one_that_was_copied(case: C
     assert shared_undo[4096:] == copied_undo[4096:] and case.before[LOG] in shared_undo
     ends: Counter[str] = Counter()
     for number, snapshot in enumerate(shared.snapshots or []):
-        for found in [snapshot.after_kill(), *snapshot.after_power_cut(number)]:
-            ends[case.hold(found)] += 1
+        for crashed in [snapshot.after_kill(), *snapshot.after_power_cut(number)]:
+            ends[case.hold(crashed)] += 1
     print(f"\nW1 W2 {case.name}, whole backup with shared bytes: {sum(ends.values())} disks: {dict(ends)}")
     assert set(ends) == {"before", "after"}
 
@@ -202,7 +202,7 @@ def test_a_backup_that_does_not_read_back_is_refused(case: Case) -> None:
     assert disk.list_directory("/disk") == case.disk.list_directory("/disk")
 
 
-def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> None:
+def test_ctrl_c_before_the_first_change_leaves_no_file(case: Case) -> None:
     whole = copy.deepcopy(case.disk)
     case.apply(whole)
     changing = (i for i, call in enumerate(whole.log) if call == "ftruncate" or ".binlogtool-intent." in call)
@@ -220,19 +220,19 @@ def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> Non
     assert first > 10
 
 
-def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
+def test_ctrl_c_between_two_states_takes_effect_after_them(case: Case) -> None:
     import signal
 
     from binlogtool.repair.atomic_file_changes import execute_plan
 
     disk = copy.deepcopy(case.disk)
 
-    def interrupted() -> list[str]:
+    def raise_interrupt() -> list[str]:
         signal.raise_signal(signal.SIGINT)
         return []
 
     with pytest.raises(KeyboardInterrupt):
-        execute_plan(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
+        execute_plan(case.plan, check=raise_interrupt, system=disk)  # type: ignore[arg-type]
     assert case.hold(disk) == "after"
     left = [path.removeprefix("/disk/") for path, data in case.after.items() if data is not None]
     assert disk.list_directory("/disk") == sorted([*left, *[n for n in disk.list_directory("/disk") if "undo" in n]])
@@ -246,21 +246,21 @@ def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:
     assert disk.list_directory("/disk") == case.disk.list_directory("/disk")
 
 
-def test_the_model_tells_a_bad_order_of_steps_from_a_good_one() -> None:
+def test_the_model_distinguishes_a_bad_order_of_steps_from_a_good_one() -> None:
     """Without fsync of the undo file the promise does not hold, and the model shows it."""
 
     class Careless(Disk):
         def fsync(self, fd: int) -> None:
-            self._done()
+            self._record_change()
 
     case = Case("cut")
     disk = Careless(case.disk.inodes, case.disk.folders, snapshots=[])
     case.apply(disk)
     broken = 0
     for snapshot in disk.snapshots or []:
-        for found in snapshot.after_power_cut():
+        for crashed in snapshot.after_power_cut():
             try:
-                case.hold(found)
+                case.hold(crashed)
             except (AssertionError, BinlogtoolError):
                 broken += 1
     assert broken > 0

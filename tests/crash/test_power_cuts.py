@@ -1,4 +1,4 @@
-"""W2 for real logs of every format: what was not synced is dropped, torn at 512 bytes, or reordered."""
+"""Test goal W2 for real logs of every format: writes without fsync are dropped, torn at 512 bytes, or reordered."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def drizzle(folder: Path) -> Real:
 
 
 def manticore(folder: Path) -> Real:
-    """A torn log and its list: several files."""
+    """Return a torn log and its list of files: a repair of several files."""
     shutil.copytree(OWN / "manticore/damaged/torn-mid-txn", folder, dirs_exist_ok=True)
-    asked = RepairPolicy(fix_meta=True, allow_discard_valid=True)
-    return Real(folder, binlogtool.plan_truncate(folder, policy=asked, format="manticore", backend="python"))
+    policy = RepairPolicy(fix_meta=True, allow_discard_valid=True)
+    return Real(folder, binlogtool.plan_truncate(folder, policy=policy, format="manticore", backend="python"))
 
 
 def tarantool(folder: Path) -> Real:
@@ -67,9 +67,9 @@ def test_w2_the_crash_cases_of_ibb_are_old_or_recovered_after_a_power_cut(
         assert not real_recovery["files_changed"] and not real_recovery["files_removed"]
         return
     real = Real(folder, plan)
-    made = {path.rsplit("/", 1)[1]: data for path, data in real.after.items() if data is not None}
-    truth = {name: one["sha256"] for name, one in case["real_recovery"]["files_after"].items()}
-    assert {name: ibb_logs.digest(data) for name, data in made.items()} == truth
+    contents = {path.rsplit("/", 1)[1]: data for path, data in real.after.items() if data is not None}
+    expected = {name: one["sha256"] for name, one in case["real_recovery"]["files_after"].items()}
+    assert {name: ibb_logs.digest(data) for name, data in contents.items()} == expected
     ends: Counter[str] = Counter()
     for undo in (False, True):
         ends += real.cuts(undo=undo, most=3)
@@ -79,8 +79,8 @@ def test_w2_the_crash_cases_of_ibb_are_old_or_recovered_after_a_power_cut(
 
 @pytest.mark.parametrize("name", ["cut", "rewrite", "several", "removal", "creation"])
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 511, 512, 513, 4095])
-def test_short_writes_of_every_length_are_carried_on(name: str, most: int) -> None:
-    """Every write of the repair and of its undoing writes no more than so many bytes at a time."""
+def test_short_writes_of_every_length_are_continued(name: str, most: int) -> None:
+    """Every write of the repair and of its undo writes at most `most` bytes."""
     from binlogtool.repair.undo_repair import apply_undo
 
     case = Case(name)
@@ -92,7 +92,7 @@ def test_short_writes_of_every_length_are_carried_on(name: str, most: int) -> No
 
 
 @pytest.mark.full
-def test_a_write_that_breaks_off_after_any_number_of_bytes_leaves_old_or_new() -> None:
+def test_a_write_that_ends_after_any_number_of_bytes_leaves_old_or_new() -> None:
     """The undo file and the new file, cut by a dead machine in the middle of each write."""
     case, ends = Case("rewrite"), Counter[str]()
     for most in (1, 100, 512):

@@ -1,4 +1,4 @@
-"""The model disk in a world where others do something, and repairs on it."""
+"""Run repairs on the model disk while other processes change and lock its files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.crash.runs import Case
 
 @dataclass
 class World(Disk):
-    """A disk in a world where others do something.
+    """A disk that other processes use, too.
 
-    busy: files that somebody has locked. has: attributes by inode. refused: attributes that cannot be set. when: what
-    happens behind a call. room: free bytes by directory. breaks: calls that fail, by what they are.
+    busy: files that another process has locked. has: attributes by inode. refused: attributes that cannot be set.
+    when: what another process does after a call. room: free bytes by directory. breaks: errors of calls that fail.
     """
 
     busy: set[str] = field(default_factory=set)
@@ -73,12 +73,12 @@ class World(Disk):
 
 
 def world(case: Case, **happening: Any) -> World:
-    """The disk of a case, in a world."""
+    """Return the disk of a case with other processes."""
     return World(**{one.name: getattr(case.disk, one.name) for one in fields(Disk)} | happening)
 
 
 def whole(case: Case, disk: Disk) -> None:
-    """Nothing was changed, nothing lies about, and nothing is open."""
+    """Check that no file was changed, left or is open."""
     assert set(case.states(disk)) == {"before"}
     assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
     assert disk.open_files == {}

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz FORMAT --count N`: any bytes, and what must hold for them (docs/reliability/fuzz.md)."""
+"""`python -m tests.fuzz FORMAT --count N`: check what must hold for any bytes (docs/reliability/fuzz.md)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from tests.fuzz.check import ENGINES, checked
-from tests.fuzz.run import Order, Summary, made_choices, run, scratch_folder
+from tests.fuzz.check import ENGINES, check_input
+from tests.fuzz.run import Order, Summary, make_choice_rng, run, scratch_folder
 from tests.fuzz.seeds import TARGETS, Seed, seeds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -16,17 +16,26 @@ CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corp
 
 
 def main() -> int:
-    """Runs what the command line says; 1 if anything does not hold."""
-    asked = _arguments()
-    if asked.input:
-        return _one(asked)
+    """Run the inputs of the command line; 1 if anything does not hold."""
+    arguments = _arguments()
+    if arguments.input:
+        return _check_saved_input(arguments)
     status = 0
-    for target in TARGETS if asked.format == "all" else [asked.format]:
-        found = seeds(CORPUS, target)
+    for target in TARGETS if arguments.format == "all" else [arguments.format]:
+        inputs = seeds(CORPUS, target)
         with scratch_folder() as scratch:
-            order = Order(target, asked.count, asked.seed, asked.repair, asked.jobs, asked.save, scratch, asked.engines)
-            done = run(order, found)
-        print(row(target, len(found), done), flush=True)
+            order = Order(
+                target,
+                arguments.count,
+                arguments.seed,
+                arguments.repair,
+                arguments.jobs,
+                arguments.save,
+                scratch,
+                arguments.engines,
+            )
+            done = run(order, inputs)
+        print(row(target, len(inputs), done), flush=True)
         for kind, count in done.failures.most_common():
             print(f"  {count:,} x {kind}")
         for folder in done.saved:
@@ -36,7 +45,7 @@ def main() -> int:
 
 
 def row(target: str, files: int, done: Summary) -> str:
-    """A line of the table in docs/reliability/fuzz.md."""
+    """Write a line of the table in docs/reliability/fuzz.md."""
     repaired = sum(done.repairs.values()) - done.repairs["-"]
     cells = (
         target, files, f"{done.inputs:,}", f"{done.bytes / 1e6:,.0f}", f"{done.engines:,}", f"{repaired:,}",
@@ -45,21 +54,21 @@ def row(target: str, files: int, done: Summary) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def _one(asked: argparse.Namespace) -> int:
-    """A saved input: the exception, if there is one, is the answer."""
-    path: Path = asked.input
-    others = sorted(one for one in path.parent.iterdir() if one.name not in (path.name, "failure.txt"))
-    beside = tuple((one.name, one.read_bytes()) for one in others)
-    seed = Seed(asked.format, path.name, path.read_bytes(), beside=beside)
+def _check_saved_input(arguments: argparse.Namespace) -> int:
+    """Check a saved input; its failure is raised as the exception."""
+    path: Path = arguments.input
+    others = sorted(entry for entry in path.parent.iterdir() if entry.name not in (path.name, "failure.txt"))
+    beside = tuple((entry.name, entry.read_bytes()) for entry in others)
+    seed = Seed(arguments.format, path.name, path.read_bytes(), beside=beside)
     with scratch_folder() as scratch:
-        print(checked(seed, made_choices(asked.seed), scratch, asked.engines, True, True))
+        print(check_input(seed, make_choice_rng(arguments.seed), scratch, arguments.engines, True, True))
     return 0
 
 
 def _engines(names: str) -> tuple[str, ...]:
-    """Backends by name, the one that sees every input first."""
+    """Parse names of backends; the first one reads every input."""
     chosen = tuple(names.split(","))
-    if wrong := [one for one in chosen if one not in ENGINES]:
+    if wrong := [name for name in chosen if name not in ENGINES]:
         raise argparse.ArgumentTypeError(f"no such backend: {', '.join(wrong)} (there are {', '.join(ENGINES)})")
     return chosen
 
@@ -69,7 +78,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("format", choices=[*TARGETS, "all"])
     parser.add_argument("--count", type=int, default=1000, help="inputs (default 1000)")
     parser.add_argument("--seed", type=int, default=0, help="number of the first input (default 0)")
-    parser.add_argument("--repair", type=int, default=0, help="so many of them are also repaired and undone")
+    parser.add_argument("--repair", type=int, default=0, help="inputs that are also repaired and undone (default 0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--engines", type=_engines, default=ENGINES, help="backends")
     parser.add_argument("--save", type=Path, default=Path("fuzz-failures"), help="where failures are kept")

@@ -83,11 +83,11 @@ def change_msgpack(rng: random.Random, data: bytearray) -> None:
     found = list(tokens(bytes(data)))
     if not found:
         return
-    scalars = [one for one in found if not 0x80 <= data[one[0]] <= 0x9F and not 0xDC <= data[one[0]] <= 0xDF]
+    scalars = [token for token in found if not 0x80 <= data[token[0]] <= 0x9F and not 0xDC <= data[token[0]] <= 0xDF]
     if scalars and rng.random() < 0.7:
         start, end = rng.choice(scalars)
-        other, its_end = rng.choice(scalars)
-        data[start:end] = rng.choice((*rng.sample(WHOLE_TOKENS, 4), data[other:its_end], bytes([rng.randrange(96)])))
+        other, other_end = rng.choice(scalars)
+        data[start:end] = rng.choice((*rng.sample(WHOLE_TOKENS, 4), data[other:other_end], bytes([rng.randrange(96)])))
         return
     start, end = rng.choice(found)
     token = bytes(data[start:end])
@@ -99,8 +99,8 @@ def change_msgpack(rng: random.Random, data: bytearray) -> None:
     elif kind == 2:
         data[start:start] = rng.choice((b"\x91", b"\x81\x01", b"\x81", b"\x81\xa1a")) * rng.choice(DEEP)
     elif kind == 3:
-        other, its_end = rng.choice(found)
-        data[start:end] = data[other:its_end]
+        other, other_end = rng.choice(found)
+        data[start:end] = data[other:other_end]
     elif kind == 4:
         data[start] = rng.choice((data[start] ^ 1, data[start] ^ 0x80, rng.randrange(256), rng.randrange(96)))
     elif kind == 5 and len(token) > 1:
@@ -117,15 +117,15 @@ def change_msgpack(rng: random.Random, data: bytearray) -> None:
 
 def encode_varint(value: int, padded: int = 0) -> bytes:
     """A base-128 number; padded: so many bytes more than it needs."""
-    made = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
+    encoded.append(value)
     for _ in range(padded):
-        made[-1] |= 0x80
-        made.append(0)
-    return bytes(made)
+        encoded[-1] |= 0x80
+        encoded.append(0)
+    return bytes(encoded)
 
 
 def members(data: bytes) -> list[tuple[int, bytes]] | None:
@@ -214,7 +214,7 @@ def encode_zint(value: int, lowest_first: bool = False) -> bytes:
         groups.append(value & 0x7F)
     if not lowest_first:
         groups.reverse()
-    return bytes([one | 0x80 for one in groups[:-1]] + groups[-1:])
+    return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
 
 
 def change_numbers(rng: random.Random, data: bytearray) -> None:
@@ -340,7 +340,7 @@ def change_chunk(rng: random.Random, page: bytearray) -> None:
         size = int.from_bytes(page[at + 1 : at + 3], "little")
         places.append((at + 3, min(at + 3 + size, len(page))))
         at += 3 + size
-    places = [one for one in places if one[1] > one[0]]
+    places = [place for place in places if place[1] > place[0]]
     if not places:
         return
     start, end = rng.choice(places)

@@ -72,7 +72,7 @@ _FRAME = re.compile(r'File "[^"]*?([\w]+/[\w]+\.py)", line (\d+)')
 _TIMES = (*NORMALISED, (re.compile(rb'"backend": ?"\w+"'), b'"backend":""'), (re.compile(rb"[\d.]+ m?s\b"), b"<t>"))
 
 
-class Ended(NamedTuple):
+class CallResult(NamedTuple):
     """How a call ended: its status, and what it printed and wrote, with times and the backend's name taken out."""
 
     status: int
@@ -93,11 +93,13 @@ class Fault(Exception):
 
 def calls_for(format: str, rng: random.Random, count: int) -> list[str]:
     """Which calls an input goes through: `count` of all that have something for its format."""
-    fits = [one for one in CALLS if format in ("mysql-binlog", "mariadb-innodb-binlog") or not MYSQL_ONLY.search(one)]
+    fits = [
+        call for call in CALLS if format in ("mysql-binlog", "mariadb-innodb-binlog") or not MYSQL_ONLY.search(call)
+    ]
     return rng.sample([*fits, *(f"stats -O json --on-damage skip --where {n}" for n in range(len(WHERE)))], count)
 
 
-def words_of(call: str, path: Path, format: str, backend: str) -> list[str]:
+def build_command(call: str, path: Path, format: str, backend: str) -> list[str]:
     """The command line of a call."""
     words = call.split()
     if "--where" in words:
@@ -114,44 +116,44 @@ def check_call(call: str, path: Path, format: str, backends: tuple[str, ...]) ->
     Raises:
         Fault: status 70, too slow, too much memory, or the backends differ.
     """
-    ended = []
+    results = []
     for backend in backends:
-        words = words_of(call, path, format, backend)
-        one = run(words)
-        ended.append(one)
-        if one.status == INTERNAL or b"Traceback (most recent" in one.err:
-            text = crash_text(one)
+        words = build_command(call, path, format, backend)
+        result = run(words)
+        results.append(result)
+        if result.status == INTERNAL or b"Traceback (most recent" in result.err:
+            text = crash_text(result)
             raise Fault(internal_kind(text), words, text)
-        if one.seconds > SECONDS:
-            raise Fault(f"slow: {words[0]}", words, f"{one.seconds:.1f} s of CPU")
-        if one.peak > (MAX_MEMORY_MIB + RESERVE_MIB) << 20 and not sanitizers.loaded():
-            raise Fault(f"memory: {words[0]}", words, f"{one.peak >> 20} MiB more than before")
-    first = ended[0]
-    for other in ended[1:]:
+        if result.seconds > SECONDS:
+            raise Fault(f"slow: {words[0]}", words, f"{result.seconds:.1f} s of CPU")
+        if result.peak > (MAX_MEMORY_MIB + RESERVE_MIB) << 20 and not sanitizers.loaded():
+            raise Fault(f"memory: {words[0]}", words, f"{result.peak >> 20} MiB more than before")
+    first = results[0]
+    for other in results[1:]:
         if OUT_OF_MEMORY in (first.status, other.status):
             continue  # how much an object takes differs by backend
         for name in ("status", "out", "err", "files"):
             if getattr(first, name) != getattr(other, name):
                 text = difference(str(getattr(first, name)), str(getattr(other, name)))
                 raise Fault(f"backends differ: {call.split(' --on')[0]}: {name}", words, text)
-    return [one.status for one in ended]
+    return [result.status for result in results]
 
 
-def difference(one: str, other: str) -> str:
-    """Where two texts begin to differ."""
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return f"at {at}\n  native: {one[max(0, at - 300) : at + 300]}\n  python: {other[max(0, at - 300) : at + 300]}"
+def difference(text: str, other: str) -> str:
+    """Show both texts around their first difference."""
+    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    return f"at {at}\n  native: {text[max(0, at - 300) : at + 300]}\n  python: {other[max(0, at - 300) : at + 300]}"
 
 
 def warm(path: Path, format: str) -> None:
     """Run each call once: what libraries load at their first use counts for no input."""
     for call in CALLS:
-        run(words_of(call, path, format, "native"))
+        run(build_command(call, path, format, "native"))
 
 
-def crash_text(ended: Ended) -> str:
-    """What a call with status 70 printed, and the report that it left, which is removed."""
-    text = ended.err.decode(errors="replace")
+def crash_text(result: CallResult) -> str:
+    """Return what a call with status 70 printed and the report that it wrote; remove the report."""
+    text = result.err.decode(errors="replace")
     for name in re.findall(r"report it with (\S+)", text):
         text += Path(name).read_text()
         Path(name).unlink()
@@ -165,14 +167,14 @@ def internal_kind(text: str) -> str:
     return f"status 70: {found[1] if found else '?'} at {':'.join(places[-1]) if places else '?'}: {words}"
 
 
-def run(words: list[str]) -> Ended:
+def run(words: list[str]) -> CallResult:
     """Run a command line in this process, in the working directory, which gets an empty folder `out`."""
     from binlogtool.cli import main
 
     shutil.rmtree("out", ignore_errors=True)
     os.mkdir("out")
     out, err, streams = io.BytesIO(), io.BytesIO(), (sys.stdout, sys.stderr)
-    sys.stdout, sys.stderr = (io.TextIOWrapper(one, "utf-8", "backslashreplace") for one in (out, err))
+    sys.stdout, sys.stderr = (io.TextIOWrapper(stream, "utf-8", "backslashreplace") for stream in (out, err))
     reset_peak()
     base, began = memory("VmRSS"), time.process_time()
     try:
@@ -184,7 +186,7 @@ def run(words: list[str]) -> Ended:
     finally:
         sys.stdout, sys.stderr = streams
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    return Ended(status, *texts, tuple(output_hashes()), seconds, peak)
+    return CallResult(status, *texts, tuple(output_hashes()), seconds, peak)
 
 
 def normalised(data: bytes) -> bytes:

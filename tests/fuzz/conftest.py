@@ -1,4 +1,4 @@
-"""The harness' modules import each other as `tests.harness.…`, also where the checkout is not on the path."""
+"""Make `tests.harness` importable where the checkout is not on the path."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hostile content under right checksums: bodies of records are changed, and all lengths and checksums around them fit.
 
-What stands before the content (frames, blocks, pages, compression, positions) is right, so that the readers of content
+What comes before the content (frames, blocks, pages, compression, positions) is right, so that the readers of content
 are reached.
 """
 
@@ -34,7 +34,7 @@ Harm = Callable[[bytearray], None]
 
 
 class Pieces(NamedTuple):
-    """A file: what stands before its frames, they themselves, and what stands after them."""
+    """A file: the bytes before its frames, the frames, and the bytes after them."""
 
     head: bytes
     frames: tuple[bytes, ...]
@@ -55,8 +55,8 @@ def pieces_of(target: str, data: bytes) -> Pieces:
 
 def content_seeds(corpus: Path, target: str) -> list[Seed]:
     """The files whose content is changed: whole ones with records in them; encrypted ones have none to change."""
-    found = [one for one in seeds(corpus, target) if not one.hints.keyfile and pieces_of(target, one.data).frames]
-    return found + list(_windows(corpus)) if target == "mysql-binlog" else found
+    sources = [item for item in seeds(corpus, target) if not item.hints.keyfile and pieces_of(target, item.data).frames]
+    return sources + list(_windows(corpus)) if target == "mysql-binlog" else sources
 
 
 def _windows(corpus: Path) -> Iterator[Seed]:
@@ -65,34 +65,34 @@ def _windows(corpus: Path) -> Iterator[Seed]:
         if len(sample.data) <= 16 * 1024 or not sample.walk.clean:
             continue
         whole = pieces_of("mysql-binlog", sample.data).frames
-        starts = [i for i, one in enumerate(whole) if one[4] in oracle_mysql.GTIDS]
+        starts = [i for i, item in enumerate(whole) if item[4] in oracle_mysql.GTIDS]
         for first in starts[1 :: max(1, len(starts) // WINDOWS)][:WINDOWS]:
-            chosen, size = [whole[0]], 0
-            for one in whole[first:]:
-                size += len(one)
+            events, size = [whole[0]], 0
+            for item in whole[first:]:
+                size += len(item)
                 if size > WINDOW:
                     break
-                chosen.append(one)
+                events.append(item)
             tail = 4 * sample.walk.frames[0].fields[-1].name.endswith("crc32")
-            data = joined_mysql(sample.data[:4], chosen, tail)
+            data = join_events(sample.data[:4], events, tail)
             yield Seed("mysql-binlog", f"{Path(sample.name).parent}/{first}/{Path(sample.name).name}", data)
 
 
-def hostile(rng: random.Random, found: Sequence[Seed]) -> Seed:
+def make_hostile_seed(rng: random.Random, sources: Sequence[Seed]) -> Seed:
     """A file in which the bodies of one to four records are changed."""
-    seed = rng.choice(found)
-    donors = [one.sample for one in rng.sample(found, min(4, len(found)))]
+    seed = rng.choice(sources)
+    donors = [item.sample for item in rng.sample(sources, min(4, len(sources)))]
     pieces = pieces_of(seed.target, seed.data)
     data = WRITERS[seed.target](rng, pieces, donors)
     return seed._replace(data=data[:MOST])
 
 
-def chosen(rng: random.Random, count: int) -> set[int]:
+def choose_frames(rng: random.Random, count: int) -> set[int]:
     """Which frames are changed."""
     return set(rng.sample(range(count), min(count, rng.choice((1, 1, 2, 4)))))
 
 
-def harm(rng: random.Random, donors: Sequence[Sample], structured: Harm, part: bytearray) -> None:
+def change_body(rng: random.Random, donors: Sequence[Sample], structured: Harm, part: bytearray) -> None:
     """Mostly changes that know the structure; now and then any."""
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if rng.random() < 0.75:
@@ -106,67 +106,67 @@ def harm(rng: random.Random, donors: Sequence[Sample], structured: Harm, part: b
 
 def tarantool(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
     """Rows of blocks, also compressed ones."""
-    made = list(pieces.frames)
-    for at in chosen(rng, len(made)):
-        frame = made[at]
+    frames = list(pieces.frames)
+    for at in choose_frames(rng, len(frames)):
+        frame = frames[at]
         packed, payload = frame[3] == 0xBA, bytearray(frame[19:])
         if packed:
             payload = bytearray(zstandard.ZstdDecompressor().decompressobj().decompress(bytes(payload)))
-        harm(rng, donors, lambda part: bodies.change_msgpack(rng, part), payload)
+        change_body(rng, donors, lambda part: bodies.change_msgpack(rng, part), payload)
         if packed:
             payload = bytearray(
                 zstandard.ZstdCompressor(write_content_size=rng.random() < 0.5).compress(bytes(payload))
             )
-        made[at] = tarantool_block(bytes(payload), packed)
-    return pieces.head + b"".join(made) + pieces.tail
+        frames[at] = tarantool_block(bytes(payload), packed)
+    return pieces.head + b"".join(frames) + pieces.tail
 
 
 def drizzle(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
     """Messages of entries; an entry without a checksum stays one."""
-    made = list(pieces.frames)
-    for at in chosen(rng, len(made)):
-        message, absent = bytearray(made[at][8:-4]), made[at][-4:] == bytes(4)
-        harm(rng, donors, lambda part: bodies.change_protobuf(rng, part), message)
-        made[at] = drizzle_entry(bytes(message), int.from_bytes(made[at][:4], "little"), absent=absent)
-    return pieces.head + b"".join(made) + pieces.tail
+    frames = list(pieces.frames)
+    for at in choose_frames(rng, len(frames)):
+        message, absent = bytearray(frames[at][8:-4]), frames[at][-4:] == bytes(4)
+        change_body(rng, donors, lambda part: bodies.change_protobuf(rng, part), message)
+        frames[at] = drizzle_entry(bytes(message), int.from_bytes(frames[at][:4], "little"), absent=absent)
+    return pieces.head + b"".join(frames) + pieces.tail
 
 
 def manticore(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
     """Bodies of transactions of all versions."""
 
     def change(part: bytearray) -> None:
-        harm(rng, donors, lambda inner: bodies.change_numbers(rng, inner), part)
+        change_body(rng, donors, lambda inner: bodies.change_numbers(rng, inner), part)
 
-    made = list(pieces.frames)
-    for at in chosen(rng, len(made)):
-        made[at] = _transaction(made[at], pieces.head[4], change)
-    return pieces.head + b"".join(made) + pieces.tail
+    frames = list(pieces.frames)
+    for at in choose_frames(rng, len(frames)):
+        frames[at] = _transaction(frames[at], pieces.head[4], change)
+    return pieces.head + b"".join(frames) + pieces.tail
 
 
 def eblob(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
     """Data of records, and the members of their headers that say something about it."""
 
     def change(part: bytearray) -> None:
-        harm(rng, donors, lambda inner: bodies.change_numbers(rng, inner), part)
+        change_body(rng, donors, lambda inner: bodies.change_numbers(rng, inner), part)
 
-    made = list(pieces.frames)
-    for at in chosen(rng, len(made)):
-        frame = made[at]
+    frames = list(pieces.frames)
+    for at in choose_frames(rng, len(frames)):
+        frame = frames[at]
         if rng.random() < 0.4:
             header = bytearray(frame[:128])
             place = rng.choice((0, 24, 32, rng.randrange(128)))
             header[place : place + 8] = struct.pack("<Q", rng.choice(bodies.NUMBERS))[: 128 - place]
-            made[at] = bytes(header) + frame[128:]
+            frames[at] = bytes(header) + frame[128:]
         else:
-            made[at] = _record(frame, 0, change)
-    return pieces.head + b"".join(made) + pieces.tail
+            frames[at] = _record(frame, 0, change)
+    return pieces.head + b"".join(frames) + pieces.tail
 
 
 def ibb(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
     """Chunks of pages; now and then the header page."""
-    made, size = list(pieces.frames), len(pieces.frames[0])
-    for at in chosen(rng, len(made)):
-        page = bytearray(made[at][: size - 4])
+    frames, size = list(pieces.frames), len(pieces.frames[0])
+    for at in choose_frames(rng, len(frames)):
+        page = bytearray(frames[at][: size - 4])
         if at == 0:
             if rng.random() < 0.7:
                 continue
@@ -175,8 +175,8 @@ def ibb(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
             bodies.change_chunk(rng, page)
         else:
             mutate_ibb.damage_chunk(rng, page)
-        made[at] = mutate_ibb.resealed(bytes(page), size)
-    return b"".join(made)
+        frames[at] = mutate_ibb.resealed(bytes(page), size)
+    return b"".join(frames)
 
 
 def mysql(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes:
@@ -184,14 +184,14 @@ def mysql(rng: random.Random, pieces: Pieces, donors: Sequence[Sample]) -> bytes
     if not pieces.frames:
         return pieces.head
     tail = 4 * (_crc(pieces.frames[0]))
-    made = list(pieces.frames)
-    typed = [i for i, one in enumerate(made) if one[4] in bodies.ROWS or one[4] == bodies.TABLE_MAP]
-    places = chosen(rng, len(made))
+    frames = list(pieces.frames)
+    typed = [i for i, item in enumerate(frames) if item[4] in bodies.ROWS or item[4] == bodies.TABLE_MAP]
+    places = choose_frames(rng, len(frames))
     if typed and rng.random() < 0.6:
         places = {rng.choice(typed)}
     for at in places:
-        made[at] = _changed_event(rng, made[at], tail, donors)
-    return joined_mysql(pieces.head, made, tail) + pieces.tail
+        frames[at] = _changed_event(rng, frames[at], tail, donors)
+    return join_events(pieces.head, frames, tail) + pieces.tail
 
 
 def _crc(event: bytes) -> bool:
@@ -205,7 +205,7 @@ def _changed_event(rng: random.Random, event: bytes, tail: int, donors: Sequence
     code, body = event[4], event[19 : len(event) - tail]
 
     def change(part: bytearray) -> None:
-        harm(rng, donors, lambda inner: bodies.change_event(rng, code, inner), part)
+        change_body(rng, donors, lambda inner: bodies.change_event(rng, code, inner), part)
 
     def change_events(part: bytearray) -> None:
         _change_inside(rng, part, donors)
@@ -232,19 +232,19 @@ def _change_inside(rng: random.Random, content: bytearray, donors: Sequence[Samp
     at = rng.choice(places)
     size = max(19, int.from_bytes(content[at + 9 : at + 13], "little"))
     code, part = content[at + 4], content[at + 19 : at + size]
-    harm(rng, donors, lambda inner: bodies.change_event(rng, code, inner), part)
+    change_body(rng, donors, lambda inner: bodies.change_event(rng, code, inner), part)
     content[at + 9 : at + 13] = struct.pack("<I", 19 + len(part))
     content[at + 19 : at + size] = part
 
 
-def joined_mysql(head: bytes, events: Sequence[bytes], tail: int) -> bytes:
+def join_events(head: bytes, events: Sequence[bytes], tail: int) -> bytes:
     """A file of these events: sizes, positions and checksums fit."""
-    made, at = [head], len(head)
+    parts, at = [head], len(head)
     for event in events:
-        one = mutate_mysql.rewritten(event[:19], event[19 : len(event) - tail], at, tail, damage_header=False)
-        made.append(one)
-        at += len(one)
-    return b"".join(made)
+        rewritten = mutate_mysql.rewritten(event[:19], event[19 : len(event) - tail], at, tail, damage_header=False)
+        parts.append(rewritten)
+        at += len(rewritten)
+    return b"".join(parts)
 
 
 WRITERS: dict[str, Callable[[random.Random, Pieces, Sequence[Sample]], bytes]] = {

@@ -14,14 +14,14 @@ _PATIENCE = 120
 
 
 def main() -> int:
-    """Runs until the time is over or an input breaks a promise, which libFuzzer then keeps as a file `crash-…`."""
+    """Run until the time is over or an input breaks a promise; libFuzzer saves that input as a file `crash-…`."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description=__doc__)
-    parser.add_argument("format", choices=[one for one in TARGETS if one != "mariadb-redo"])
+    parser.add_argument("format", choices=[target for target in TARGETS if target != "mariadb-redo"])
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument(
         "--longest", type=int, default=4096, help="bytes of an input (default 4096, or the shortest file)"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     try:
         atheris: Any = importlib.import_module("atheris")
     except ImportError:
@@ -32,19 +32,20 @@ def main() -> int:
         from tests.fuzz.seeds import seeds
         from tests.harness.engine import opinion
 
-        known = sorted(
-            (one for one in seeds(CORPUS, asked.format) if not one.hints.keyfile), key=lambda one: len(one.data)
+        candidates = sorted(
+            (seed for seed in seeds(CORPUS, arguments.format) if not seed.hints.keyfile),
+            key=lambda seed: len(seed.data),
         )
-        longest = max(asked.longest, len(known[0].data))
-        found = [one for one in known if len(one.data) <= longest]
-        name, format_ = found[0].name, found[0].format
-        for one in found:  # what is only loaded now counts, too, and is not waited for later
-            opinion(format_, name, one.data)
+        longest = max(arguments.longest, len(candidates[0].data))
+        inputs = [seed for seed in candidates if len(seed.data) <= longest]
+        name, format_ = inputs[0].name, inputs[0].format
+        for seed in inputs:  # loads code that would count as slow later
+            opinion(format_, name, seed.data)
     with scratch_folder() as scratch:
-        for number, one in enumerate(found):
-            (scratch / str(number)).write_bytes(one.data)
+        for number, seed in enumerate(inputs):
+            (scratch / str(number)).write_bytes(seed.data)
         options = [
-            f"-max_total_time={asked.seconds}",
+            f"-max_total_time={arguments.seconds}",
             f"-max_len={longest}",
             f"-timeout={_PATIENCE}",
             "-rss_limit_mb=3000",

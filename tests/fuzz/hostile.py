@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tests.fuzz import sanitizers
 from tests.fuzz.commands import Fault, calls_for, check_call, warm
-from tests.fuzz.content import TARGETS, content_seeds, hostile
+from tests.fuzz.content import TARGETS, content_seeds, make_hostile_seed
 from tests.fuzz.run import scratch_folder
 from tests.fuzz.seeds import Seed
 from tests.golden.runner import prepare_process
@@ -111,7 +111,7 @@ def run(order: Order, seeds: Sequence[Seed]) -> Summary:
         kind = sanitizers.report_kind(process.pid or 0) or f"the process died: {_signal_name(code)}"
         total.inputs += number + 1 - first - done.inputs
         total.faults[kind] += 1
-        total.examples.setdefault(kind, _saved(order, _input(seeds, number)[0], number, kind, [], ""))
+        total.examples.setdefault(kind, _save_fault(order, _input(seeds, number)[0], number, kind, [], ""))
         first = number + 1
     return total
 
@@ -131,7 +131,7 @@ def _add(total: Summary, other: Summary) -> None:
 def _input(seeds: Sequence[Seed], number: int) -> tuple[Seed, random.Random]:
     """The input of this number, and the generator for what is chosen after it."""
     rng = random.Random(f"{seeds[0].target} {number}")
-    return hostile(rng, seeds), rng
+    return make_hostile_seed(rng, seeds), rng
 
 
 def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Any) -> None:
@@ -147,7 +147,7 @@ def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Any) -
             at.value = number
             used = int(time.process_time())
             resource.setrlimit(resource.RLIMIT_CPU, (used + SECONDS, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-            _one(order, seeds, number, out)
+            _check_input(order, seeds, number, out)
             if number % 64 == 0:
                 out.cpu = time.process_time()
                 pipe.send((out, False))
@@ -167,7 +167,7 @@ def _write_seed(seed: Seed) -> Path:
     return path
 
 
-def _one(order: Order, seeds: Sequence[Seed], number: int, out: Summary) -> None:
+def _check_input(order: Order, seeds: Sequence[Seed], number: int, out: Summary) -> None:
     seed, rng = _input(seeds, number)
     path = _write_seed(seed)
     backends = BACKENDS if number % order.both == 0 else BACKENDS[:1]
@@ -180,17 +180,17 @@ def _one(order: Order, seeds: Sequence[Seed], number: int, out: Summary) -> None
         except Fault as fault:
             out.faults[fault.kind] += 1
             if out.faults[fault.kind] <= KEPT:
-                where = _saved(order, seed, number, fault.kind, fault.words, fault.text)
+                where = _save_fault(order, seed, number, fault.kind, fault.words, fault.text)
                 out.examples.setdefault(fault.kind, where)
 
 
-def _saved(order: Order, seed: Seed, number: int, kind: str, words: list[str], text: str) -> str:
+def _save_fault(order: Order, seed: Seed, number: int, kind: str, words: list[str], text: str) -> str:
     """Keep an input with the command that shows its fault."""
     folder = order.save / f"{order.target}-{number}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / Path(seed.name).name
     path.write_bytes(seed.data)
-    command = " ".join(["binlogtool", *(f"'{one}'" if " " in one else one for one in words[:-1]), str(path)])
+    command = " ".join(["binlogtool", *(f"'{word}'" if " " in word else word for word in words[:-1]), str(path)])
     again = f"python -m tests.fuzz.hostile {order.target} --seed {number} --count 1 --calls {order.calls} --both 1"
     with (folder / "failure.txt").open("a") as file:
         file.write(f"{kind}\nmade from {seed.name}\n{again}\n{command}\n{text}\n\n")

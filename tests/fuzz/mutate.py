@@ -18,13 +18,13 @@ SECTORS = (512, 512, 4096)
 Pieces = list[bytes]
 
 
-def mutated(rng: random.Random, seeds: Sequence[Seed]) -> Seed:
+def mutate_seed(rng: random.Random, seeds: Sequence[Seed]) -> Seed:
     """A file, and what became of it: of longer ones the first 64 KiB (of directories with a redo log all)."""
     seed = rng.choice(seeds)
-    donors = [one.sample for one in rng.sample(seeds, min(8, len(seeds)))]
+    donors = [donor.sample for donor in rng.sample(seeds, min(8, len(seeds)))]
     if seed.beside:
-        return _beside(rng, seed, donors)
-    data = _once(rng, seed, donors, seeds)
+        return _mutate_directory(rng, seed, donors)
+    data = _mutate_once(rng, seed, donors, seeds)
     if rng.random() < 0.1:
         again = bytearray(data)
         damage(rng, again, donors)
@@ -32,12 +32,12 @@ def mutated(rng: random.Random, seeds: Sequence[Seed]) -> Seed:
     return seed._replace(data=data[:MOST])
 
 
-def _once(rng: random.Random, seed: Seed, donors: Sequence[Sample], seeds: Sequence[Seed]) -> bytes:
+def _mutate_once(rng: random.Random, seed: Seed, donors: Sequence[Sample], seeds: Sequence[Seed]) -> bytes:
     data, kind = bytearray(seed.data), rng.random()
     if kind < 0.35:
-        return renewed(rng, seed, donors)
+        return damage_record(rng, seed, donors)
     if kind < 0.55:
-        return moved(rng, seed, rng.choice(seeds))
+        return move_records(rng, seed, rng.choice(seeds))
     if kind < 0.7:
         return sectors(rng, seed.data, rng.choice(seeds).data)
     if kind < 0.8:
@@ -49,51 +49,51 @@ def _once(rng: random.Random, seed: Seed, donors: Sequence[Sample], seeds: Seque
     return bytes(data)
 
 
-def _beside(rng: random.Random, seed: Seed, donors: Sequence[Sample]) -> Seed:
+def _mutate_directory(rng: random.Random, seed: Seed, donors: Sequence[Sample]) -> Seed:
     """Damage in the redo log (its own checksums renewed now and then), in the file, or in both."""
     (name, redo), *others = seed.beside
     what = rng.random()
     if what < 0.8:
-        redo = damaged_redo(rng, redo, donors)
-    data = seed.data if what < 0.6 else _once(rng, seed, donors, [seed])
+        redo = damage_redo_log(rng, redo, donors)
+    data = seed.data if what < 0.6 else _mutate_once(rng, seed, donors, [seed])
     return seed._replace(data=data, beside=((name, redo), *others))
 
 
-def damaged_redo(rng: random.Random, redo: bytes, donors: Sequence[Sample]) -> bytes:
+def damage_redo_log(rng: random.Random, redo: bytes, donors: Sequence[Sample]) -> bytes:
     """Damage mostly where the log is written: the rest of the ring is zeros."""
     used = max(len(redo.rstrip(b"\0")), 1)
-    made = bytearray(redo[:used])
-    damage(rng, made, donors)
-    made = made.ljust(len(redo), b"\0")[: max(len(redo), used)] if rng.random() < 0.9 else made
+    damaged = bytearray(redo[:used])
+    damage(rng, damaged, donors)
+    damaged = damaged.ljust(len(redo), b"\0")[: max(len(redo), used)] if rng.random() < 0.9 else damaged
     for at in (0, 4096, 8192):
         size = 508 if at == 0 else 60
-        if rng.random() < 0.5 and len(made) >= at + size + 4:
-            struct.pack_into("<I", made, at + size, crc32c.crc32c(bytes(made[at : at + size])))
-    return bytes(made)
+        if rng.random() < 0.5 and len(damaged) >= at + size + 4:
+            struct.pack_into("<I", damaged, at + size, crc32c.crc32c(bytes(damaged[at : at + size])))
+    return bytes(damaged)
 
 
 # -- sectors -----------------------------------------------------------------------------------------------------------
 
 
 def sectors(rng: random.Random, data: bytes, other: bytes = b"", size: int | None = None) -> bytes:
-    """One to three sectors are stale (they stand elsewhere in the file, or in `other`), zero or swapped."""
-    made = bytearray(data)
+    """One to three sectors are stale (they are elsewhere in the file, or in `other`), zero or swapped."""
+    damaged = bytearray(data)
     size = size or rng.choice(SECTORS)
     for _ in range(rng.randrange(1, 4)):
-        a, b = (rng.randrange(max(len(made) // size, 1)) * size for _ in range(2))
-        one, two = bytes(made[a : a + size]), bytes(made[b : b + size])
+        a, b = (rng.randrange(max(len(damaged) // size, 1)) * size for _ in range(2))
+        first, second = bytes(damaged[a : a + size]), bytes(damaged[b : b + size])
         kind = rng.choice(("stale", "zero", "swapped", *(["foreign"] if other else [])))
-        new = {"zero": bytes(len(one)), "foreign": other[b : b + size]}.get(kind, two)[: len(one)]
-        made[a : a + len(new)] = new
+        new = {"zero": bytes(len(first)), "foreign": other[b : b + size]}.get(kind, second)[: len(first)]
+        damaged[a : a + len(new)] = new
         if kind == "swapped":
-            made[b : b + size] = one[: len(two)]
-    return bytes(made)
+            damaged[b : b + size] = first[: len(second)]
+    return bytes(damaged)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def moved(rng: random.Random, seed: Seed, other: Seed) -> bytes:
+def move_records(rng: random.Random, seed: Seed, other: Seed) -> bytes:
     """Whole records left out, doubled, swapped, or taken from another file."""
     borders = frames(seed.target, seed.data)
     if not borders:
@@ -132,17 +132,17 @@ def carry(rng: random.Random, pieces: Pieces, other: Seed) -> None:
 # -- inside records ----------------------------------------------------------------------------------------------------
 
 
-def renewed(rng: random.Random, seed: Seed, donors: Sequence[Sample]) -> bytes:
+def damage_record(rng: random.Random, seed: Seed, donors: Sequence[Sample]) -> bytes:
     """Damage inside one record; lengths and checksums are made right again."""
-    known = {"manticore": _transaction, "eblob": _record}
+    writers = {"manticore": _transaction, "eblob": _record}
     if seed.format in INSIDE:
         return INSIDE[seed.format](rng, seed.data, donors)
     borders = frames(seed.target, seed.data)
     if not borders:
         return seed.data
     start, end = rng.choice(borders)
-    made = known[seed.format](seed.data[start:end], seed.data[4], lambda part: damage(rng, part, donors))
-    return seed.data[:start] + made + seed.data[end:]
+    damaged = writers[seed.format](seed.data[start:end], seed.data[4], lambda part: damage(rng, part, donors))
+    return seed.data[:start] + damaged + seed.data[end:]
 
 
 def _transaction(frame: bytes, version: int, harm: Callable[[bytearray], None]) -> bytes:

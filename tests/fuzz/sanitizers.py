@@ -42,15 +42,15 @@ def runtime() -> str:
     """
     if shutil.which(COMPILER) is None:
         raise UnavailableError(f"there is no {COMPILER}")
-    found = [
+    paths = [
         subprocess.run(
             [COMPILER, f"-print-file-name={name}"], capture_output=True, text=True, check=True
         ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
-    if not all(os.path.isabs(one) for one in found):
+    if not all(os.path.isabs(path) for path in paths):
         raise UnavailableError(f"{COMPILER} has no sanitizers")
-    return found[0]
+    return paths[0]
 
 
 def generated() -> str:
@@ -72,15 +72,15 @@ def checked_library(text: str, optimize: str = "-O0") -> Path:
     library = cache / f"{name}.so"
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        flags = [one for one in FLAGS if one not in ("-O2", "-s")]
+        flags = [path for path in FLAGS if path not in ("-O2", "-s")]
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            source, made = Path(folder, "native.c"), Path(folder, "native.so")
+            source, built = Path(folder, "native.c"), Path(folder, "native.so")
             source.write_text(text, encoding="utf-8")
-            command = [COMPILER, optimize, *flags, *SANITIZE, "-o", str(made), str(source)]
+            command = [COMPILER, optimize, *flags, *SANITIZE, "-o", str(built), str(source)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise UnavailableError(f"{COMPILER}: {done.stderr.strip()[-1000:]}")
-            made.replace(library)
+            built.replace(library)
     return library
 
 
@@ -121,6 +121,6 @@ def report_kind(process: int) -> str:
 
 def kind_of_report(text: str) -> str:
     """A report in one line: the fault, and the function of the native library."""
-    found, place = _FAULT.search(text), _PLACE.search(text)
-    words = re.sub(r"0x[0-9a-f]+|\b\d+\b", "N", found[1])[:80] if found else "?"
+    paths, place = _FAULT.search(text), _PLACE.search(text)
+    words = re.sub(r"0x[0-9a-f]+|\b\d+\b", "N", paths[1])[:80] if paths else "?"
     return f"sanitizer: {words} in {place[1] if place else 'no function of the native library'}"

@@ -38,14 +38,14 @@ class Search(NamedTuple):
                 start = ends
 
 
-def search(target: str, data: bytes, known: frozenset[bytes] = frozenset()) -> Search | None:
+def search(target: str, data: bytes, known_frames: frozenset[bytes] = frozenset()) -> Search | None:
     """The search for this file; None: nothing can be proven in it (no checksums, or its head is damaged).
 
     known: versions and frames that real servers wrote. Where a frame does not say how long it is, only these are intact
     beyond doubt: a checksum that fits between two marks does not prove that what is between them is a record.
     """
     if target in ("manticore", "sphinx"):
-        return manticore(data, known)
+        return manticore(data, known_frames)
     return SEARCHES[target](data)
 
 
@@ -69,8 +69,8 @@ def drizzle(data: bytes) -> Search | None:
         entry = oracle.entry(data, at)
         if end and data[end - 4 : end] == bytes(4):  # none, so that nobody can say
             return end
-        checked = entry is not None and not entry.fields[0].name.startswith("no checksum")
-        return entry.end if entry is not None and checked and end in (0, entry.end) else 0
+        check_input = entry is not None and not entry.fields[0].name.startswith("no checksum")
+        return entry.end if entry is not None and check_input and end in (0, entry.end) else 0
 
     return Search(proven, re.compile(rb"(?=[\x01\x02]\0\0\0)"))
 
@@ -103,7 +103,7 @@ def mysql(data: bytes) -> Search | None:
     return Search(proven, re.compile(rb"(?s)(?=.{4}[\x01-\x3f\xa0-\xbf].{6}\0\0)"))  # what servers number their types
 
 
-def manticore(data: bytes, known: frozenset[bytes]) -> Search | None:
+def manticore(data: bytes, known_frames: frozenset[bytes]) -> Search | None:
     """Transactions with their checksum: those of old versions say nothing about their size."""
     if len(data) < 8 or data[:4] != b"SPBL":
         return None
@@ -120,7 +120,7 @@ def manticore(data: bytes, known: frozenset[bytes]) -> Search | None:
             return end if sealed(at, end) or (absent and framed_end(data, at) == end) else 0
         if version >= 15:
             return end if sealed(at, end := framed_end(data, at)) else 0
-        return next((one for one in next_ends(data, at) if data[4:8] + data[at:one] in known), 0)
+        return next((end for end in next_ends(data, at) if data[4:8] + data[at:end] in known_frames), 0)
 
     return Search(proven, re.compile(b"TXN!"))
 
@@ -218,7 +218,7 @@ def transactions(data: bytes) -> Iterator[tuple[int, int]]:
     while at < len(data):
         old = data[4] < 15
         ends = (
-            (one for one in next_ends(data, at) if crc32_right(data, at, one)) if old else iter([framed_end(data, at)])
+            (end for end in next_ends(data, at) if crc32_right(data, at, end)) if old else iter([framed_end(data, at)])
         )
         end = next(ends, 0)
         if end <= at:

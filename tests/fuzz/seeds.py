@@ -49,18 +49,18 @@ class Seed(NamedTuple):
 
 def seeds(corpus: Path, target: str) -> list[Seed]:
     """The files of one target, each content once."""
-    found = list(MADE.get(target, _of_the_harness)(corpus, target))
+    inputs = list(MADE.get(target, _of_the_harness)(corpus, target))
     if target not in NAMES:
-        return found
-    sound = (one for one in found if "damaged" not in one.name)
-    known = frozenset(one.data[4:8] + one.data[a:b] for one in sound for a, b in frames(target, one.data))
-    return [one._replace(known=known) for one in found]
+        return inputs
+    sound = (seed for seed in inputs if "damaged" not in seed.name)
+    known = frozenset(seed.data[4:8] + seed.data[a:b] for seed in sound for a, b in frames(target, seed.data))
+    return [seed._replace(known=known) for seed in inputs]
 
 
 def _of_the_harness(corpus: Path, target: str) -> Iterator[Seed]:
     limit = LONGEST if target not in HEADS else max(LONGEST, HEADS[target])
-    for one in (*pieces(corpus, target, limit), *keyed(corpus, target, limit)):
-        yield Seed(target, one.name, one.data, one.hints)
+    for seed in (*pieces(corpus, target, limit), *keyed(corpus, target, limit)):
+        yield Seed(target, seed.name, seed.data, seed.hints)
 
 
 def _by_name(corpus: Path, target: str) -> Iterator[Seed]:
@@ -81,12 +81,12 @@ def _by_name(corpus: Path, target: str) -> Iterator[Seed]:
 def _crashed(corpus: Path, target: str) -> Iterator[Seed]:
     """Directories as a crash left them, with their redo log."""
     for folder in sorted((corpus / "mariadb-innodb-binlog/generated/crash").iterdir()):
-        found = {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()) for path in folder.glob("*.gz")}
-        redo = found.pop("ib_logfile0", b"")
-        if redo and found:
-            name = max(name for name in found)
-            others = tuple((other, data) for other, data in found.items() if other != name)
-            yield Seed(target, f"{folder.name}/{name}", found[name], beside=(("ib_logfile0", redo), *others))
+        inputs = {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()) for path in folder.glob("*.gz")}
+        redo = inputs.pop("ib_logfile0", b"")
+        if redo and inputs:
+            name = max(name for name in inputs)
+            others = tuple((other, data) for other, data in inputs.items() if other != name)
+            yield Seed(target, f"{folder.name}/{name}", inputs[name], beside=(("ib_logfile0", redo), *others))
 
 
 MADE: dict[str, Callable[[Path, str], Iterator[Seed]]] = {

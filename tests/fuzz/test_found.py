@@ -1,4 +1,4 @@
-"""What the fuzz targets found, each with a small input."""
+"""Test the faults that the fuzz targets found, each with a small input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P = 4096
 
 
 def test_a_record_that_has_no_end_in_the_next_file_is_told_with_its_bytes_in_this_one(tmp_path: Path) -> None:
-    """The bytes of the next file were counted, too, so that the finding reached behind the end of the file."""
+    """The bytes of the next file were counted, too, so that the finding reached past the end of the file."""
     data = (b"\0" + group(1)).ljust(P - 4 - 3, b"x")
     for number, flags in enumerate((0, CONT)):
         page = sealed(chunk(1 | flags, data), P)
@@ -27,13 +27,13 @@ def test_a_record_that_has_no_end_in_the_next_file_is_told_with_its_bytes_in_thi
     report = binlogtool.verify([tmp_path])
     for file in report.files:
         account_holds(file, 2 * P)
-    (found,) = (one for one in report.files[0].findings if one.id in ("torn-tail", "gap-in-sequence"))
-    assert (found.offset, found.length) == (P, P - 4)
+    (finding,) = (entry for entry in report.files[0].findings if entry.id in ("torn-tail", "gap-in-sequence"))
+    assert (finding.offset, finding.length) == (P, P - 4)
 
 
 @pytest.mark.parametrize("size", [478, P - 1, P])
 def test_a_damaged_header_page_is_told_with_those_of_its_bytes_that_are_there(tmp_path: Path, size: int) -> None:
-    """Of a file that is shorter than a page, the rest of the page was told, too."""
+    """Of a file that is shorter than a page, the rest of the page was reported, too."""
     for number in (0, 1):
         page = sealed(chunk(1, (b"\0" + group(1))), P)
         (tmp_path / f"binlog-{number:06}.ibb").write_bytes(header(number, 1, P, 4) + page)
@@ -42,10 +42,10 @@ def test_a_damaged_header_page_is_told_with_those_of_its_bytes_that_are_there(tm
     data[100:160] = bytes(range(60))
     last.write_bytes(data)
     report = binlogtool.verify([tmp_path], format="mariadb-innodb-binlog")
-    (file,) = (one for one in report.files if one.path == str(last))
+    (file,) = (entry for entry in report.files if entry.path == str(last))
     account_holds(file, size)
-    (found,) = (one for one in file.findings if one.id == "torn-tail")
-    assert (found.offset, found.length) == (0, min(size, P))
+    (finding,) = (entry for entry in file.findings if entry.id == "torn-tail")
+    assert (finding.offset, finding.length) == (0, min(size, P))
 
 
 @pytest.mark.parametrize("at_front", [True, False])
@@ -75,12 +75,12 @@ def test_a_drizzle_log_that_lost_its_first_bytes_is_not_one_of_an_older_layout(t
     path.write_bytes((entry * 4)[lost:])
     (file,) = binlogtool.verify([path], format="drizzle").files
     assert (file.records, file.bytes["damaged"]) == (3, len(entry) - lost)
-    assert "unsupported-version" not in {one.id for one in file.findings}
+    assert "unsupported-version" not in {entry.id for entry in file.findings}
 
 
 def test_garbage_in_a_relay_log_is_no_description_of_a_server_without_checksums(tmp_path: Path) -> None:
     """It was taken for one, as nothing but a number of the version says that there is none to look at, and all events
-    behind it were taken without a look at their checksums."""
+    after it were accepted without a check of their checksums."""
     whole = binlog([query(b"BEGIN"), query(b"COMMIT")])
     head, events = whole[4:127], whole[127:]
     inner = bytearray(head)
@@ -92,4 +92,4 @@ def test_garbage_in_a_relay_log_is_no_description_of_a_server_without_checksums(
     with binlogtool.open([path]) as log:
         records = [record.offset for record in log.records()]
     assert 127 not in records and report.files[0].records == len(records)
-    assert any(one.id == "checksum-mismatch" for one in report.files[0].findings)
+    assert any(entry.id == "checksum-mismatch" for entry in report.files[0].findings)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.content import TARGETS, content_seeds, hostile
+from tests.fuzz.content import TARGETS, content_seeds, make_hostile_seed
 from tests.fuzz.hostile import Order, run
 from tests.harness.engine import opinion
 
@@ -19,9 +19,9 @@ CHECKED = ("tarantool", "mariadb-innodb-binlog", "drizzle", "mysql-binlog")
 @pytest.mark.parametrize("target", CHECKED)
 def test_the_checksums_of_changed_records_are_right(corpus: Path, target: str) -> None:
     sound = [seed for seed in content_seeds(corpus, target) if not _is_damaged(seed.format, seed.name, seed.data)]
-    made = [hostile(random.Random(number), sound) for number in range(60)]
-    assert sum(_is_damaged(one.format, one.name, one.data) for one in made) == 0
-    assert len({one.data for one in made}) > 50
+    inputs = [make_hostile_seed(random.Random(number), sound) for number in range(60)]
+    assert sum(_is_damaged(seed.format, seed.name, seed.data) for seed in inputs) == 0
+    assert len({seed.data for seed in inputs}) > 50
 
 
 def _is_damaged(format: str, name: str, data: bytes) -> bool:

@@ -40,7 +40,7 @@ class Moved(NamedTuple):
 
     @property
     def next(self) -> bytes:
-        """The one behind it."""
+        """The frame after it."""
         return self.pieces[self.at + 1]
 
 
@@ -70,13 +70,13 @@ def replicas(block: bytes) -> set[int]:
     payload = oracle.unpacked(block[19:]) if block[:4] == oracle.PACKED else block[19:]
     reader = msgpack.Unpacker(raw=True, strict_map_key=False)
     reader.feed(payload)
-    found = set()
+    writers = set()
     while reader.tell() < len(payload):
         header = reader.unpack()
-        found.add(header.get(2, 0))
+        writers.add(header.get(2, 0))
         if reader.tell() < len(payload) and header.get(0) != 12:
             reader.skip()
-    return found
+    return writers
 
 
 def of_two_replicas(moved: Moved) -> bool:
@@ -94,7 +94,7 @@ def context(entry: bytes) -> tuple[object, object]:
 
 def single(moved: Moved) -> bool:
     """Is the whole transaction in this one entry?"""
-    return sum(context(one) == context(moved.here) for one in moved.pieces) == 1
+    return sum(context(entry) == context(moved.here) for entry in moved.pieces) == 1
 
 
 def strangers(moved: Moved) -> bool:
@@ -102,7 +102,7 @@ def strangers(moved: Moved) -> bool:
 
 
 def unknown(moved: Moved) -> bool:
-    return context(moved.donor) not in [context(one) for one in moved.pieces]
+    return context(moved.donor) not in [context(entry) for entry in moved.pieces]
 
 
 # -- manticore: the transactions of each table are numbered -----------------------------------------------------------
@@ -116,7 +116,7 @@ def table_of(frame: bytes, old: bool) -> tuple[bool, int]:
 
 def at_an_end_of_its_table(old: bool) -> Silent:
     def silent(moved: Moved) -> bool:
-        own, tables = table_of(moved.here, old), [table_of(one, old) for one in moved.pieces]
+        own, tables = table_of(moved.here, old), [table_of(entry, old) for entry in moved.pieces]
         return own[0] and (own not in tables[: moved.at] or own not in tables[moved.at + 1 :])
 
     return silent
@@ -124,8 +124,8 @@ def at_an_end_of_its_table(old: bool) -> Silent:
 
 def of_two_tables(old: bool) -> Silent:
     def silent(moved: Moved) -> bool:
-        one, two = table_of(moved.here, old), table_of(moved.next, old)
-        return one[1] != two[1] and (one[0] or two[0])  # two declarations have an order
+        entry, two = table_of(moved.here, old), table_of(moved.next, old)
+        return entry[1] != two[1] and (entry[0] or two[0])  # two declarations have an order
 
     return silent
 
@@ -135,7 +135,7 @@ def of_two_tables(old: bool) -> Silent:
 
 def cached(moved: Moved) -> bool:
     """MariaDB from 11.4 on writes no position in the events of a transaction: these two fit in either order."""
-    return all(one[13:17] == bytes(4) and one[4] in (19, 160) for one in (moved.here, moved.next))
+    return all(entry[13:17] == bytes(4) and entry[4] in (19, 160) for entry in (moved.here, moved.next))
 
 
 DOUBLED = {AGAIN, BACK}
@@ -177,12 +177,12 @@ def content(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
-def told(format: str, name: str, data: bytes) -> Counter[str]:
+def count_findings(format: str, name: str, data: bytes) -> Counter[str]:
     """How many findings of each kind there are, notes left out."""
-    return Counter(one.id for one in opinion(format, name, data).findings if one.severity > Severity.NOTE)
+    return Counter(entry.id for entry in opinion(format, name, data).findings if entry.severity > Severity.NOTE)
 
 
-def made(moved: Moved) -> dict[str, list[bytes]]:
+def make_changes(moved: Moved) -> dict[str, list[bytes]]:
     """The four changes at one place; equal neighbours are not swapped."""
     at, old = moved.at, moved.pieces
     changes = {
@@ -208,15 +208,15 @@ def test_records_left_out_doubled_swapped_or_spliced_are_noticed_or_help_says_wh
     borders, foreign = frames(case.target, data), frames(case.target, other)
     pieces, rng = [data[a:b] for a, b in borders], random.Random(1)
     head, tail = data[: borders[0][0]], data[borders[-1][1] :]
-    known = told(format, name, data)
+    original = count_findings(format, name, data)
     help_ = " ".join((Path(formats.__file__).parent / format.replace("-", "_") / "help.md").read_text().split())
     assert case.says in help_
     tried = 0
     for at in spread(len(pieces)):
         start, end = rng.choice(foreign[1:])
         moved = Moved(pieces, at, other[start:end])
-        for kind, result in made(moved).items():
-            ids = set(told(format, name, head + b"".join(result) + tail) - known)
+        for kind, result in make_changes(moved).items():
+            ids = set(count_findings(format, name, head + b"".join(result) + tail) - original)
             if case.silent.get(kind, lambda _: False)(moved):
                 assert not ids & (case.ids[kind] or {GAP, AGAIN, BACK}), (kind, at, ids)
             else:

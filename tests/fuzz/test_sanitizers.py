@@ -1,4 +1,4 @@
-"""The sanitizers see what compiled code does in the real tool: a planted read behind a buffer ends it with a report."""
+"""Test that the sanitizers see compiled code in the real tool: a planted read past a buffer ends it with a report."""
 
 from __future__ import annotations
 

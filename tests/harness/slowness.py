@@ -1,32 +1,43 @@
-"""How slow this machine is just now."""
+"""Measure how slow this machine is at the moment, and scale the time limits of tests by it."""
 
 from __future__ import annotations
 
 import os
 import time
 from functools import cache
+from typing import NamedTuple
 
-NOMINAL = 0.10
-"""CPU seconds of the loop of `slowness` on an idle machine of the kind that the budgets are for."""
+NOMINAL_S = 0.10
+"""Time of the measured loop on an idle machine of the kind that the limits are for."""
+
+
+class Slowness(NamedTuple):
+    """How many times longer than on an idle machine a loop takes: in CPU time, and by the clock; at least 1."""
+
+    cpu: float
+    clock: float
 
 
 def slowness() -> float:
-    """How much more CPU time this machine needs at the moment than an idle one did, at least 1: cores are shared."""
-    return _measure(int(time.monotonic()) // 10)
+    """Return how much more CPU time this machine needs at the moment than an idle one, at least 1: cores are shared."""
+    return _measure(int(time.monotonic()) // 10).cpu
 
 
 @cache
-def _measure(interval: int) -> float:
-    """interval: a number of these ten seconds; each is measured once."""
-    began = time.process_time()
+def _measure(interval: int) -> Slowness:
+    """Measure once in each interval of ten seconds."""
+    clock, cpu = time.monotonic(), time.process_time()
     for _ in range(3):
         sum(number * number for number in range(500_000))
-    return max(1.0, (time.process_time() - began) / NOMINAL)
+    clock, cpu = time.monotonic() - clock, time.process_time() - cpu
+    return Slowness(max(1.0, cpu / NOMINAL_S), max(1.0, clock / NOMINAL_S))
 
 
-def stretch(seconds: float) -> float:
-    """Return the limit, by the clock, of what takes this long where each process has a core of its own.
+def scale_limit(seconds: float) -> float:
+    """Return the limit, by the clock, of what may take this long on an idle machine.
 
-    As many times longer as processes have been waiting for each core in the last minute.
+    It grows by what is larger: the number of processes that waited for each core in the last minute, or how much
+    longer a loop takes now.
     """
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return seconds * max(waiting, _measure(int(time.monotonic()) // 10).clock)

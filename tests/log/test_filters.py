@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import LogPosition, Record, Selection, parse_position
+from binlogtool.core.record_selection import LogPosition, Record, RecordBlock, Selection, parse_position
 from binlogtool.errors import UsageError
+from binlogtool.report.dump import CompiledLineEncoder, EncodedLines, FieldJsonEncoder, RecordJsonEncoder
 
 FIRST_OFFSETS = [0, 44, 207, 669, 964, 1357, 2055, 2205, 2303, 2753, 2851, 3217, 3668, 4090, 4548, 4970, 5093]
 """Entry starts of basic-checksum.log, as its manifest lists them."""
@@ -93,3 +95,32 @@ def test_position_texts_are_read() -> None:
     assert parse_position("4KiB", None) == LogPosition("offset", 4096)
     assert parse_position("f:seq:7", None) == LogPosition("seq", 7, "f")
     assert parse_position("end-0x10", 100) == LogPosition("offset", 84)
+
+
+MARIADB = Path(__file__).parents[1] / "corpus" / "guides" / "mariadb"
+"""16 events of shop.orders and shop.stock, in two files, and the CREATE TABLE of each."""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [
+        ({"objects": ("shop.stock",), "statements": "also"}, 7),  # 3 TABLE_MAP, 3 row events, the CREATE TABLE
+        ({"objects": ("shop.*",), "exclude_objects": ("shop.orders",)}, 6),
+        ({"types": ("DELETE_ROWS_V1",)}, 1),
+        ({"origins": (9,)}, 0),
+        ({"objects": ("shop.orders",), "start_time": 1795183200_000_000}, 4),
+    ],
+)
+def test_names_select_in_compiled_code_as_in_python(chosen: dict[str, Any], count: int) -> None:
+    found = {}
+    for backend in ("native", "python"):
+        with binlogtool.open(MARIADB, backend=backend) as log:
+            encoder = CompiledLineEncoder()
+            parts = list(encoder.encode_ranges(log.record_ranges(Selection(**chosen))))
+        if backend == "native":
+            assert not any(isinstance(part, RecordBlock) for part in parts)
+        style = FieldJsonEncoder(RecordJsonEncoder())
+        lines = [part.data if isinstance(part, EncodedLines) else style.encode_lines(part) for part in parts]
+        found[backend] = b"".join(bytes(one) for one in lines)
+    assert found["native"] == found["python"]
+    assert found["native"].count(b"\n") == count

@@ -13,7 +13,7 @@ from binlogtool.core import resync
 from binlogtool.core.open_file import BytesSource
 from binlogtool.core.resync import Resynchronizer, ResyncPoint
 from binlogtool.format_api.layout import FrameLevel
-from binlogtool.formats.manticore.detect_layout import create_frame_level
+from binlogtool.formats.manticore.decode import create_frame_level
 from tests.log.made_frames import (
     MARK,
     PLAIN,

@@ -1,4 +1,4 @@
-"""The modules here import each other as `tests.mutation.…`, also where the checkout is not on the path."""
+"""Make `tests.mutation` importable where the checkout is not on the path."""
 
 from __future__ import annotations
 

@@ -1,17 +1,67 @@
-"""Which tests know a module: those of the first file are tried first, then the fastest."""
+"""List the modules that are mutated, in groups that share their tests."""
 
 from __future__ import annotations
 
-_PLANS = ("tests/recovery/test_plan.py", "tests/recovery/test_repair.py", "tests/recovery/test_repair_lists.py")
-_CARRIED_OUT = ("tests/recovery/test_transaction.py", "tests/recovery/test_transaction_finish.py")
-_DISKS = ("tests/crash/test_model_disk.py", "tests/recovery/test_repair.py", "tests/recovery/test_owner.py")
-_IBB = "tests/formats/mariadb_innodb_binlog/test_repair_ibb.py"
+from typing import NamedTuple
 
-_LIMITS = ("tests/recovery/test_unfinished.py", "tests/recovery/test_leftovers.py")
 
-SUITES: dict[str, tuple[str, ...]] = {
-    "repair.plan_truncate": ("tests/recovery/test_durable.py", *_PLANS, _IBB, *_LIMITS),
-    "repair.plan": ("tests/recovery/test_plan_values.py", *_PLANS),
-    "repair.atomic_file_changes": (*_CARRIED_OUT, *_DISKS),
-    "core.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
-}
+class Suite(NamedTuple):
+    """Modules of `binlogtool`, and the test files that run against their mutants, below `tests`."""
+
+    modules: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+SUITES = (
+    Suite(
+        (
+            *("repair.apply_plan", "repair.atomic_file_changes", "repair.diagnosis", "repair.file_io", "repair.plan"),
+            *("repair.plan_truncate", "repair.repaired_content", "repair.undo_file", "repair.undo_repair"),
+        ),
+        (
+            *("recovery/test_plan_values.py", "recovery/test_durable.py", "recovery/test_transaction.py"),
+            *("recovery/test_transaction_finish.py", "recovery/test_strange_intents.py", "recovery/test_owner.py"),
+            *("recovery/test_mounts.py", "recovery/test_leftovers.py", "recovery/test_ownership.py"),
+            *("recovery/test_processes.py", "recovery/test_repair_lists.py", "recovery/test_plan.py"),
+            *("recovery/test_repair.py", "recovery/test_diagnosis.py", "recovery/test_unfinished.py"),
+            *("recovery/test_ordinary_cuts.py", "recovery/test_copy_refusals.py", "recovery/test_repaired_content.py"),
+            *("formats/mariadb_innodb_binlog/test_repair_ibb.py", "cli/test_undo.py", "recovery/test_undo_file.py"),
+        ),
+    ),
+    Suite(
+        (
+            *("core.resync", "prediction.replay", "prediction.replay_options", "prediction.replayed_rows"),
+            *("verification.verify", "verification.verify_report"),
+        ),
+        (
+            *("log/test_resync.py", "log/test_resync_bounds.py", "recovery/test_replay.py", "recovery/test_state.py"),
+            *("recovery/test_unfinished.py", "recovery/test_limits_are_no_verdicts.py", "recovery/test_agreement.py"),
+            *("recovery/test_data_directories.py", "recovery/test_steady.py", "recovery/test_ordinary_cuts.py"),
+            *("recovery/test_lost_records.py", "cli/test_verify.py", "cli/test_replay.py", "cli/test_state_file.py"),
+            *("recovery/test_missing_recorded_files.py", "recovery/test_replay_state_rules.py"),
+        ),
+    ),
+    Suite(
+        (
+            *("export.append", "export.atomic_output", "export.convert", "export.copy_transactions"),
+            *("export.incremental", "export.manifest", "export.ordered_output", "export.output_options"),
+            *("export.record_rows", "export.record_tables", "export.sql_scripts", "export.table_files"),
+            *("export.table_job", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
+            *("export.envelopes.maxwell", "export.envelopes.messages"),
+        ),
+        (
+            *("pipeline/test_append.py", "pipeline/test_append_typed.py", "pipeline/test_append_messages.py"),
+            *("pipeline/test_bad_input.py", "pipeline/test_change_events.py", "pipeline/test_change_events_tables.py"),
+            *("pipeline/test_claims.py", "pipeline/test_convert.py", "pipeline/test_objects.py"),
+            *("pipeline/test_file_sizes.py", "pipeline/test_output.py", "pipeline/test_record_tables.py"),
+            *("pipeline/test_refused_options.py", "pipeline/test_rows.py", "pipeline/test_rows_beside_events.py"),
+            *("pipeline/test_splits.py", "pipeline/test_survey.py", "pipeline/test_targets_cli.py"),
+            *("pipeline/test_targets_ordered.py", "pipeline/test_targets_tables.py", "pipeline/test_typed_runs.py"),
+            *("pipeline/test_typed_statements.py", "pipeline/test_typed_tables.py", "pipeline/test_undo_conflicts.py"),
+            *("pipeline/test_to_mysql_binlog.py", "pipeline/test_where_scripts.py", "pipeline/test_wide_numbers.py"),
+            *("cli/test_flashback_beside_damage.py", "cli/test_hexdump_and_convert.py"),
+            *("pipeline/test_export_internals.py", "pipeline/test_upload.py"),
+        ),
+    ),
+)
+MODULES = tuple(module for suite in SUITES for module in suite.modules)

@@ -245,3 +245,16 @@ def test_options_of_messages_without_messages_are_refused(tmp_path: Path) -> Non
     tarantool = next((CHANGES.parents[1] / "tarantool").rglob("*.xlog"))
     done = convert(tmp_path / "out", tarantool)
     assert done.code == 2 and "have no row changes" in done.err
+
+
+def test_copies_of_a_log_are_named(tmp_path: Path) -> None:
+    """The transactions of a copy repeat those of the first file, which is damage; the message says why."""
+    source = CHANGES / "mysql-9/bin.000001"
+    copies = [tmp_path / f"bin.{number:06}" for number in (1, 2, 3)]
+    for path in copies:
+        path.write_bytes(source.read_bytes())
+    done = invoke("convert", "--to", "jsonl", "--envelope", "debezium", "-o", str(tmp_path / "out"), *map(str, copies))
+    assert done.code == 1 and not (tmp_path / "out").exists()
+    assert (
+        f"note   {copies[1]} is a copy of {copies[0]}: its records are read twice; name only one of them" in done.text
+    )

@@ -184,3 +184,14 @@ def test_a_log_without_changes_makes_a_table_without_rows(tmp_path: Path) -> Non
     log.write_bytes(LOG.read_bytes()[:200])
     done = made(tmp_path / "out", "parquet", "--on-damage", "skip", log=log)
     assert done.code == 0 and rows(tmp_path / "out", "parquet") == []
+
+
+def test_tables_have_no_messages_about_transactions_and_statements(tmp_path: Path) -> None:
+    """Debezium sends BEGIN, END and schema changes to topics of their own."""
+    done = made(tmp_path / "out", "json", "--provide-transaction-metadata")
+    assert done.code == 0, done.text + done.err
+    lines = [m["value"] for m in written(tmp_path, LOG, "--no-tombstones", "--provide-transaction-metadata")]
+    changes = [line["transaction"] for line in lines if "op" in line]
+    assert [row["transaction"] for row in rows(tmp_path / "out", "json")] == changes != [None] * len(changes)
+    refused = made(tmp_path / "none", "json", "--schema-messages")
+    assert refused.code == 2 and "--schema-messages" in refused.text + refused.err

@@ -1,4 +1,4 @@
-"""What a killed conversion leaves: removed by the next run to the same name, if it is provably its own, and told."""
+"""Test that files of a killed conversion are removed by the next run to the same name if they are provably its own."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.json_text import to_json_text
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export.atomic_output import create_work_folder, stage_output
 from binlogtool.export.manifest import Manifest
+from binlogtool.format_api.json_values import to_json_text
 
 _KILLED = """
 import sys, time
@@ -41,7 +40,7 @@ def good(samples: Path) -> Path:
     return samples / "drizzle" / "basic-checksum.log"
 
 
-def test_what_a_killed_run_left_is_removed_and_told(good: Path, tmp_path: Path) -> None:
+def test_files_of_a_killed_run_are_removed_and_reported(good: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with subprocess.Popen([sys.executable, "-c", _KILLED, str(out)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -51,16 +50,14 @@ def test_what_a_killed_run_left_is_removed_and_told(good: Path, tmp_path: Path) 
         out.unlink()
         process.send_signal(signal.SIGKILL)
         process.wait()
-    for _ in range(50):
-        if stage.exists():
-            break
-        time.sleep(0.1)
     second = to_lines(good, out)
     assert second.details["leftovers"] == [f"{stage}: removed: left by an interrupted conversion"]
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_the_mark_of_a_run_that_was_killed_before_it_wrote_is_removed_and_told(good: Path, tmp_path: Path) -> None:
+def test_the_lock_file_of_a_run_that_was_killed_before_it_wrote_is_removed_and_reported(
+    good: Path, tmp_path: Path
+) -> None:
     """Spark takes seconds to start: until then there is the mark alone."""
     out, script = (
         tmp_path / "out",
@@ -69,33 +66,33 @@ def test_the_mark_of_a_run_that_was_killed_before_it_wrote_is_removed_and_told(g
     with subprocess.Popen([sys.executable, "-c", script, str(out)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         stage = Path(process.stdout.readline().strip())
-        mark = stage.with_name(f".{stage.name}.binlogtool")
-        assert mark.exists() and not stage.exists()
-        assert "leftovers" not in to_lines(good, out).details and mark.exists()
+        lock_file = stage.with_name(f".{stage.name}.binlogtool")
+        assert lock_file.exists() and not stage.exists()
+        assert "leftovers" not in to_lines(good, out).details and lock_file.exists()
         out.unlink()
         process.send_signal(signal.SIGKILL)
         process.wait()
     foreign = tmp_path / ".out.tmp-00000000.binlogtool"
     foreign.write_text("{}")
     (tmp_path / "p").touch()  # names that are shorter than any mark
-    assert to_lines(good, out).details["leftovers"] == [f"{mark}: removed: left by an interrupted conversion"]
-    assert not mark.exists() and foreign.exists()
+    assert to_lines(good, out).details["leftovers"] == [f"{lock_file}: removed: left by an interrupted conversion"]
+    assert not lock_file.exists() and foreign.exists()
 
 
-def test_what_is_not_provably_ours_is_kept_and_told(good: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_provably_ours_stay_and_are_reported(good: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "out.tmp-0123abcd"
     other.mkdir()
     (other / "precious").write_text("x")
     (tmp_path / ".out.tmp-0123abcd.binlogtool").write_text("{}")
     (tmp_path / "out.old-0123abcd").write_text("the output before")
-    done = to_lines(good, out)
+    result = to_lines(good, out)
     assert (other / "precious").exists() and (tmp_path / "out.old-0123abcd").exists()
-    assert [text.split(": ", 1)[0] for text in done.details["leftovers"]] == [
+    assert [text.split(": ", 1)[0] for text in result.details["leftovers"]] == [
         str(tmp_path / "out.old-0123abcd"), str(other),
     ]  # fmt: skip
 
 
-def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
+def test_a_run_that_ends_leaves_no_lock_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError), stage_output(tmp_path / "out", overwrite=False, inputs=[]) as stage:
         stage.write_text("x")
         assert len(os.listdir(tmp_path)) == 2
@@ -124,11 +121,11 @@ def test_the_work_folder_of_a_killed_run_is_removed_by_the_next_one(
     words = [sys.executable, "-c", _WORKING]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
-        left = Path(process.stdout.readline().strip())
+        work_folder = Path(process.stdout.readline().strip())
         with create_work_folder():
-            assert left.is_dir()  # its maker is alive
+            assert work_folder.is_dir()  # its maker is alive
         process.send_signal(signal.SIGKILL)
         process.wait()
     with create_work_folder() as own:
-        assert not left.exists() and own.is_dir()
+        assert not work_folder.exists() and own.is_dir()
     assert sorted(tmp_path.iterdir()) == sorted(foreign)

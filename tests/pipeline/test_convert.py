@@ -6,10 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,6 @@ from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
 from binlogtool.export import convert as convert_module
 from binlogtool.export import manifest as manifest_module
 from binlogtool.export.manifest import Manifest
-from tests.harness.slowness import stretch
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIP = Selection(on_damage="skip")
@@ -284,41 +279,6 @@ def test_existing_outputs_are_refused_before_anything_starts(good: Path, tmp_pat
             convert([good], "parquet", tmp_path / "out", manifest=tmp_path / "m.json")
         assert (tmp_path / name).read_text() == "mine"
         (tmp_path / name).unlink()
-
-
-INTERRUPTED = """
-import sys
-from binlogtool.spark import data_source
-from binlogtool import convert
-print("go", flush=True)
-try:
-    convert([sys.argv[1]], "parquet", sys.argv[2], master="local[2]")
-except KeyboardInterrupt:
-    sys.exit(130)
-print("finished")
-"""
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("delay", [1.0, 2.5])
-def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, delay: float) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", INTERRUPTED, str(good), str(work / "out")]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(delay)
-        sent = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=30)[0]
-    if rest == "finished\n":
-        pytest.fail("the machine was faster than the test: the conversion was over before the signal")
-    assert process.returncode == 130
-    assert time.monotonic() - sent < stretch(3)
-    assert os.listdir(work) == []
-    assert [name for name in os.listdir(tmp_path) if name.startswith("binlogtool-")] == []
 
 
 def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:

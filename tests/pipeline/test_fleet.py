@@ -31,7 +31,7 @@ from binlogtool.spark import session as session_module
 from binlogtool.spark.session import SparkJobSession
 from binlogtool.verification.verify_report import Report
 from tests.cli.invoke import invoke
-from tests.harness.slowness import stretch
+from tests.harness.slowness import scale_limit
 from tests.pipeline.reports import as_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def test_a_state_file_remembers_what_the_fleet_verified(samples: Path, tmp_path:
 
 
 @pytest.mark.spark
-def test_what_the_time_does_not_suffice_for_is_told(samples: Path, spark_session: SparkJobSession) -> None:
+def test_files_beyond_the_time_limit_are_reported(samples: Path, spark_session: SparkJobSession) -> None:
     log = str(samples / "drizzle" / "basic-checksum.log")
     limits = Limits(timeout=1e-3)
     began = time.monotonic()
@@ -284,19 +284,19 @@ def test_the_zip_holds_the_package_and_works_where_it_is_not_installed(tmp_path:
 
 
 @pytest.mark.spark
-def test_a_master_that_nobody_serves_is_told_at_once(samples: Path) -> None:
+def test_a_master_that_does_not_answer_is_reported_at_once(samples: Path) -> None:
     log = str(samples / "drizzle" / "basic-checksum.log")
     began = time.monotonic()
     result = invoke("verify", "--master", "spark://127.0.0.1:1", log)
     assert (result.code, result.out) == (4, b"")
     assert "the master spark://127.0.0.1:1 does not answer: Connection refused" in result.err
     assert invoke("verify", "--master", "spark://nothing", log).code == 2
-    assert time.monotonic() - began < stretch(10)
+    assert time.monotonic() - began < scale_limit(10)
 
 
 def test_errors_cross_to_the_driver() -> None:
-    known = fleet.to_portable_error(InputOutputError("x"))
-    assert isinstance(known, InputOutputError)
+    error = fleet.to_portable_error(InputOutputError("x"))
+    assert isinstance(error, InputOutputError)
     bug = fleet.to_portable_error(KeyError("seven"))
     assert isinstance(bug, RuntimeError) and "KeyError: 'seven'" in str(bug)
     with pytest.raises(UsageError, match="y"):
@@ -312,22 +312,22 @@ def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
     words = ["verify", "--master", "local[2]", "--progress", "json", "-o", str(tmp_path / "out.txt")]
     command = [sys.executable, "-m", "binlogtool", *words, *logs]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        said = until(process, lambda line: json.loads(line)["what"] == "verify")
+        lines = read_until(process, lambda line: json.loads(line)["what"] == "verify")
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         rest = process.communicate(timeout=60)[1]
         took = time.monotonic() - began
-    assert process.returncode == 130, (said, rest)
+    assert process.returncode == 130, (lines, rest)
     assert rest.splitlines()[-1] == "binlogtool: interrupted; no partial output file was left"
-    assert took < stretch(3)
+    assert took < scale_limit(3)
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
 
 
-def until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> list[str]:
-    said = []
+def read_until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> list[str]:
+    lines = []
     assert process.stderr is not None
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if wanted(line):
             break
-    return said
+    return lines

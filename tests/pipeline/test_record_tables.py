@@ -104,11 +104,10 @@ def test_progress_reaches_the_end_and_never_goes_back(samples: Path, tmp_path: P
     assert {step.stage for step in steps} == {"reading headers", "converting"}
 
 
-def test_jobs_are_for_tables_without_spark(samples: Path, tmp_path: Path) -> None:
+def test_jobs_are_for_tables_and_messages_without_spark(samples: Path, tmp_path: Path) -> None:
     log = str(samples / "drizzle" / "basic-checksum.log")
     for words in (
         ("jsonl",),
-        ("jsonl", "--envelope", "canal"),
         ("parquet", "--append"),
         ("csv", "--master", "local[1]"),
     ):

@@ -27,8 +27,8 @@ def test_master_is_refused_where_no_spark_is_used(log: Path, tmp_path: Path, to:
     assert not (tmp_path / "out").exists()
 
 
-def test_master_is_refused_for_lines_of_messages_and_for_append(log: Path, tmp_path: Path) -> None:
-    for words in (["--to", "jsonl", "--envelope", "maxwell"], ["--to", "jsonl", "--append"]):
+def test_master_is_refused_for_lines_and_for_append(log: Path, tmp_path: Path) -> None:
+    for words in (["--to", "jsonl"], ["--to", "jsonl", "--envelope", "maxwell", "--append"]):
         done = invoke("convert", *words, "--master", "spark://127.0.0.1:1", "-o", str(tmp_path / "out"), str(log))
         assert done.code == 2 and "--master is for" in done.err
 

@@ -281,3 +281,72 @@ def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
     assert [[row[one] for one in names] for row in found if row["op"] in changes] == [
         [row[one] for one in names] for row in expected if row["op"] in changes
     ]
+
+
+def test_messages_after_a_transaction_without_end_are_those_of_one_task(tmp_path: Path, many_tasks: Any) -> None:
+    """The second file does not know the transactions of the first one, whose last one has no end."""
+    first = [*transaction(ONE, rows_event(int32(1)), number=1), *transaction(ONE, rows_event(int32(2)), number=2)[:-1]]
+    paths = write_log(
+        tmp_path, [query(b"create table d.t (a int)"), *first], transaction(ONE, rows_event(int32(3)), number=3)
+    )
+    convert_both(paths, tmp_path, many_tasks, per_table=False, envelope={"envelope": "maxwell"})
+    found = [(row["gtid"], row["xid"], row["commit"]) for row in tables_of(tmp_path / "one")["."].to_pylist()[1:]]
+    assert found == [("0-1-1", 1, True), ("0-1-2", None, None), ("0-1-3", 3, True)]
+
+
+def test_a_script_has_the_first_transaction_after_a_broken_link(tmp_path: Path) -> None:
+    paths = write_log(
+        tmp_path,
+        [query(b"create table d.t (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)],
+        transaction(ONE, rows_event(int32(3)), number=3),
+    )
+    done = invoke("dump", "-O", "sql", "--on-damage", "skip", *map(str, paths))
+    assert done.text.count("COMMIT") == 2 and "gtid_seq_no=3" in done.text
+
+
+# --- Messages as lines ---
+
+LINE_KINDS = [(name, kind) for name, kind in KINDS if kind != "rows"]
+
+
+def write_lines(paths: list[Path], output: Path, kind: str, **options: Any) -> tuple[bytes, dict[str, Any]]:
+    options = {"selection": SKIP, "envelope": {"envelope": kind}, **options}
+    facts = facts_of(binlogtool.convert(paths, "jsonl", output, **options))
+    return output.read_bytes(), {**facts, "details": {n: v for n, v in facts["details"].items() if n != "spark"}}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "kind"), LINE_KINDS)
+def test_processes_write_the_lines_of_this_process(
+    name: str, kind: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_tasks: Any
+) -> None:
+    alone = write_lines([corpus / name], tmp_path / "one", kind)
+    many_tasks()
+    assert write_lines([corpus / name], tmp_path / "many", kind, jobs=2) == alone
+    assert alone[1]["rows"] and not list(tmp_path.glob("*.tmp-*"))
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["debezium", "maxwell"])
+def test_spark_writes_the_lines_of_this_process(
+    kind: str, corpus: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = write_lines([corpus / LOGS[1]], tmp_path / "one", kind)
+    monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
+    assert write_lines([corpus / LOGS[1]], tmp_path / "spark", kind, session=spark_session) == alone
+    assert write_lines([corpus / LOGS[1]], tmp_path / "jobs", kind, jobs=2) == alone
+
+
+def test_lines_of_many_tasks_are_those_of_one(tmp_path: Path, many_tasks: Any) -> None:
+    """Also what is wrong: names that the log does not have, damage that stops the work."""
+    first = [query(b"create table d.t (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)]
+    paths = write_log(tmp_path, first, transaction(ONE, rows_event(int32(3)), number=2))
+    alone = write_lines(paths, tmp_path / "one", "maxwell")
+    many_tasks()
+    assert write_lines(paths, tmp_path / "many", "maxwell", jobs=2) == alone and alone[0].count(b"\n") == 3
+    with pytest.raises(UsageError, match="no such object"):
+        write_lines(paths, tmp_path / "none", "maxwell", jobs=2, selection=Selection(objects=("d.no",)))
+    paths[1].write_bytes(paths[1].read_bytes()[:-40] + bytes(40))
+    stopped = binlogtool.convert(paths, "jsonl", tmp_path / "stopped", jobs=2, envelope={"envelope": "maxwell"})
+    assert stopped.exit_code == 1 and not stopped.complete and not (tmp_path / "stopped").exists()

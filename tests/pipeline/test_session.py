@@ -1,4 +1,4 @@
-"""Starting, using and ending Spark: quiet, alone in its folder, and gone at the end, also after Ctrl-C."""
+"""Test that Spark starts, works and ends without output or leftover files, also after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.export.spark_master import check_master_url
 from binlogtool.spark import session
 from binlogtool.spark.session import SparkJobSession, SparkProgress, open_session
-from tests.harness.slowness import stretch
+from tests.harness.slowness import scale_limit
 from tests.sampling import take_sample
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def start(script: str, tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def running_below(folder: Path) -> list[str]:
-    """Command lines of processes that mention the folder (the Java side has it in its options)."""
+    """List the command lines of processes that mention the folder (Java has it in its options)."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -78,7 +78,7 @@ def wait_until_gone(folder: Path, seconds: float) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.spark(alone=True)
-def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_run_prints_nothing_and_leaves_no_files(tmp_path: Path) -> None:
     with start(QUIET, tmp_path) as process:
         out, err = process.communicate(timeout=180)
     assert (out, err, process.returncode) == ("10\n20\n", "", 0)
@@ -103,7 +103,7 @@ def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line:
     assert process.returncode == -signal.SIGINT
     assert err.splitlines()[-1] == "KeyboardInterrupt"
     assert "py4j" not in err
-    assert took < stretch(3)
+    assert took < scale_limit(3)
     assert wait_until_gone(tmp_path, 30) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -120,9 +120,9 @@ def test_a_session_gives_results_errors_and_progress(spark_session: SparkJobSess
     assert any(0 < p.done < p.total for p in seen)
 
     def fail() -> None:
-        raise ValueError("told")
+        raise ValueError("the job failed")
 
-    with pytest.raises(ValueError, match="told"):
+    with pytest.raises(ValueError, match="the job failed"):
         spark_session.run(fail)
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_takes_too_long_is_cancelled(spark_session: SparkJobSession) 
     start = time.monotonic()
     with pytest.raises(LimitError, match="time limit"):
         spark_session.run(job, timeout=1)
-    assert time.monotonic() - start < stretch(5)
+    assert time.monotonic() - start < scale_limit(5)
     assert spark_session.run(lambda: spark_session.spark.range(3).count()) == 3
 
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 import binlogtool
 from tests.cli.invoke import invoke
-from tests.formats.mysql_binlog.server import Server
+from tests.formats.mysql_binlog.server import DidNotStart, Server
 from tests.pipeline import classic
 from tests.pipeline.ibb_writer import IbbWriter
 
@@ -140,34 +141,52 @@ def test_a_server_sends_the_files_as_its_own_log_to_a_replica(source: Source, co
     shutil.copytree(converted, logs)
     index = logs / "binlog.index"
     index.write_text(index.read_text().replace("./", f"{logs}/"))
-    port = free_port()
     for name in ("c", "d"):
         (home / name).mkdir()
-    network = ("--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve")
-    sender = Server(home / "c", f"--log-bin={logs}/binlog", "--server-id=50", *network)
-    with sender, Server(home / "d", "--skip-log-bin", "--server-id=60", "--skip-networking") as replica:
+    with (
+        start_on_free_port(home / "c", f"--log-bin={logs}/binlog", "--server-id=50") as (sender, port),
+        Server(home / "d", "--skip-log-bin", "--server-id=60", "--skip-networking") as replica,
+    ):
         user = b"SET sql_log_bin=0; CREATE USER r@'127.0.0.1'; GRANT REPLICATION SLAVE ON *.* TO r@'127.0.0.1';"
         assert sender.run(user) == ""
         source_of = f"MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='r', MASTER_USE_GTID=slave_pos"
         assert replica.run(f"CHANGE MASTER TO {source_of}; START SLAVE;".encode()) == ""
         last = {gtid.split("-")[0]: gtid for gtid in source.gtids}
-        assert reached(replica, set(last.values())), replica.ask("SHOW SLAVE STATUS")
+        assert wait_for_gtids(replica, set(last.values())), replica.ask("SHOW SLAVE STATUS")
         assert set(sender.ask("SELECT @@gtid_binlog_pos").strip().split(",")) == set(last.values())
         assert checksums(replica) == source.checksums
         assert replica.content() == source.content
 
 
-def reached(replica: Server, wanted: set[str]) -> bool:
-    """Waits until the replica has done everything up to these GTIDs."""
-    deadline = time.monotonic() + 60
+def wait_for_gtids(replica: Server, gtids: set[str]) -> bool:
+    """Wait until the replica has executed everything up to these GTIDs; False after three minutes."""
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
-        if set(replica.ask("SELECT @@gtid_slave_pos").strip().split(",")) == wanted:
+        if set(replica.ask("SELECT @@gtid_slave_pos").strip().split(",")) == gtids:
             return True
         time.sleep(0.2)
     return False
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+@contextmanager
+def start_on_free_port(folder: Path, *options: str) -> Iterator[tuple[Server, int]]:
+    """Start a server on a free port; on another one if a process takes the port before the server does."""
+    with ExitStack() as stack:
+        for attempt in range(5):
+            port = find_free_port()
+            network = ("--bind-address=127.0.0.1", f"--port={port}", "--skip-name-resolve")
+            try:
+                server = stack.enter_context(Server(folder, *options, *network))
+            except DidNotStart as error:
+                if attempt == 4 or "Bind on TCP/IP port" not in str(error):
+                    raise
+            else:
+                yield server, port
+                return
+
+
+def find_free_port() -> int:
+    """Return a TCP port on which no process listens at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

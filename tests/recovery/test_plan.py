@@ -10,6 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
+from binlogtool.repair.plan import RepairPolicy
 
 
 def drizzle_cases(corpus: Path) -> dict[str, dict[str, object]]:
@@ -61,3 +62,21 @@ def test_what_cannot_be_planned_is_refused_with_the_right_error(tmp_path: Path) 
     unknown.write_bytes(b"\x7fELF" * 100)
     with pytest.raises(UnknownFormatError):
         binlogtool.plan_truncate(unknown)
+
+
+def test_a_corrected_bit_is_not_counted_as_cut(samples: Path, tmp_path: Path) -> None:
+    """A copy with one corrected bit in the header has all bytes; a torn end after it is cut and counted."""
+    source = next(path for path in sorted((samples / "tarantool/chain").glob("*.xlog")) if path.stat().st_size > 300)
+    data = bytearray(source.read_bytes())
+    data[1] ^= 1
+    path = tmp_path / source.name
+    path.write_bytes(data)
+    policy = RepairPolicy(salvage=True, copy=True)
+    plan = binlogtool.plan_truncate(path, policy=policy, format="tarantool")
+    (file,) = plan.files
+    assert (file.action, file.cut_bytes, file.cut_valid_records) == ("rewrite", 0, 0)
+    binlogtool.write_repaired_copy(plan, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    path.write_bytes(data + b"torn")
+    (file,) = binlogtool.plan_truncate(path, policy=policy, format="tarantool").files
+    assert (file.action, file.cut_bytes, file.cut_valid_records) == ("rewrite", 4, 0)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.repair.file_io import find_holders
+from binlogtool.core.processes import find_holders
 
 SPHINX = Path(__file__).parent.parent / "corpus/manticore/sphinx-mixed"
 LIKE_A_USER = """
 import ctypes, mmap, os, sys
-from binlogtool.repair.file_io import find_holders
+from binlogtool.core.processes import find_holders
 path = sys.argv[1]
 status = os.stat(path)
 if {mapped}:
@@ -38,13 +38,13 @@ def test_a_file_that_is_only_mapped_is_held(tmp_path: Path) -> None:
         assert _seen_by_a_user(path).endswith(f"(process {holder.pid})']")
         assert len(list(find_holders(os.stat(path)))) == 1
     finally:
-        holder.communicate(timeout=20)
+        holder.communicate(timeout=120)
     assert _seen_by_a_user(path) == "[]"
 
 
 def _seen_by_a_user(path: Path) -> str:
     code = LIKE_A_USER.format(mapped=False) + "print(list(find_holders(status)))"
-    return subprocess.check_output([sys.executable, "-c", code, path], text=True, timeout=20).strip()
+    return subprocess.check_output([sys.executable, "-c", code, path], text=True, timeout=120).strip()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_process_that_only_reads_a_file_is_no_writer(
         assert len(list(find_holders(os.stat(path)))) == 1
         assert len(list(find_holders(os.stat(path), writers_only=True))) == writes
     finally:
-        holder.communicate(timeout=20)
+        holder.communicate(timeout=120)
 
 
 def test_a_diagnosis_beside_a_reader_is_that_of_a_stopped_server(tmp_path: Path) -> None:

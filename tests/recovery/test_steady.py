@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,32 @@ def test_a_file_that_the_log_names_and_that_is_made_a_moment_later_is_no_finding
     assert wrong(data, live=False) == ["missing-member"]
     between_looks(monkeypatch, lambda: newest.write_bytes(content))
     assert wrong(data) == []
+
+
+HOLDS = "import sys; file = open(sys.argv[1], sys.argv[2]); print('ready', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("ab", []), ("rb", ["missing-member"])])
+def test_a_rotation_to_a_file_that_the_server_has_not_created_yet_is_no_finding(
+    data: Path, monkeypatch: pytest.MonkeyPatch, mode: str, expected: list[str]
+) -> None:
+    """MariaDB writes ROTATE and closes the log and its index before it creates the next file, at times seconds later.
+
+    Only a process with another file of the directory open for writing shows that the server runs.
+    """
+    for number in (5, 6, 7):
+        (data / f"rot-bin.00000{number}").unlink()
+    index = data / "rot-bin.index"
+    index.write_bytes(b"".join(index.read_bytes().splitlines(keepends=True)[:2]))
+    (data / "ibdata1").write_bytes(bytes(100))
+    between_looks(monkeypatch)
+    assert wrong(data) == ["missing-member"]
+    command = [sys.executable, "-c", HOLDS, str(data / "ibdata1"), mode]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"ready\n"
+        assert (wrong(data), wrong(data, live=False)) == (expected, ["missing-member"])
+        assert holder.stdin is not None
+        holder.stdin.close()
 
 
 def test_a_file_that_stays_missing_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from binlogtool.format_api.format import ResultPiece
 from binlogtool.repair import atomic_file_changes as transaction
 from binlogtool.repair.atomic_file_changes import finish_repair
 from binlogtool.repair.plan import RepairResult, WrittenFile
-from binlogtool.repair.undo_file import APPLIED, read_undo_file, write_state, write_undo_file
+from binlogtool.repair.undo_file import APPLIED, read_undo_file, restore_file, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan
 from tests.crash.world import World, carried, sha, world
@@ -173,3 +173,14 @@ def test_a_file_that_is_replaced_gets_its_attributes_and_owner_also_when_the_rep
     made = now.inode(NEXT)
     assert (made.owner, made.mode, now.has[made.number]) == ((21, 22), 0o604, {"user.note": b"kept"})
     assert now.content(LAST) is None
+
+
+@pytest.mark.parametrize("name", ["cut", "several", "removal", "creation"])
+def test_restoring_a_file_reports_whether_it_changed_anything(name: str) -> None:
+    case = Case(name)
+    disk = deepcopy(case.disk)
+    undo = read_undo_file(disk, case.apply(disk))  # type: ignore[arg-type]
+    assert len(undo.entries) == len(case.plan.changes)
+    assert [restore_file(disk, undo, entry) for entry in undo.entries] == [True] * len(undo.entries)  # type: ignore[arg-type]
+    assert set(case.states(disk)) == {"before"}
+    assert [restore_file(disk, undo, entry) for entry in undo.entries] == [False] * len(undo.entries)  # type: ignore[arg-type]

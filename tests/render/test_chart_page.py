@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert
@@ -29,3 +31,13 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert not page.tags & {"img", "b", "script"}
     assert any(MARKUP in text for text in page.text)
     assert not set("\x1b\u202e") & set(file.read_text("utf-8"))
+
+
+def test_a_narrow_window_scrolls_the_chart_and_not_the_page(tmp_path: Path, show: Callable[..., Any]) -> None:
+    file = tmp_path / "chart.html"
+    assert invoke("stats", "--chart", str(file), str(XLOG)).code == 1
+    page = show(file, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    text = "document.querySelector('.chart text').getBoundingClientRect().height"
+    assert page.evaluate(f"{text}") >= 10  # CSS pixels: it can be read
+    assert page.evaluate("(c => c.scrollWidth > c.clientWidth)(document.querySelector('.chart'))")

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from binlogtool.core.json_text import encode_document
 from binlogtool.findings import EXPLANATIONS, Severity, make_finding
+from binlogtool.format_api.json_values import encode_document
 from binlogtool.report.ci_reports import (
     CHECKS,
     MAX_RESULTS,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from binlogtool import formats
 from binlogtool.annotation.annotate_file import AnnotateRequest, annotate_file, annotate_path
-from binlogtool.core.json_text import encode_document
 from binlogtool.core.open_file import BytesSource, LogFile, open_file
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError, UsageError
+from binlogtool.format_api.json_values import encode_document
 from binlogtool.limits import Limits
 from binlogtool.report.annotated_bytes import AnnotationJsonWriter
 from binlogtool.schema.annotation import Annotation, FieldRow

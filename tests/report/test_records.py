@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from binlogtool.core.json_text import collect_types
 from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
-from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, collect_types, escape_unsafe
 from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import NEW_YEAR_2026, block
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core.json_text import to_json_bytes
+from binlogtool.format_api.json_values import to_json_bytes
 from binlogtool.native_build.function_list import iter_compiled_layouts
 from binlogtool.schema.json_line_codegen import CELL_BUFFER_SIZE, TEXT_COLUMNS, CellWriter
 

@@ -132,7 +132,7 @@ def test_rows_stop_at_the_memory_ceiling() -> None:
 def test_elements_without_bytes_never_loop(schema: Construct) -> None:
     started = time.thread_time()
     trace_record(schema, b"\xff\xff\xff\xff", 0, Limits())
-    assert time.thread_time() - started < slowness()
+    assert time.thread_time() - started < 2 * slowness()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
 from binlogtool.export.envelopes.values import (
-    MessageLine,
+    ChangeMessage,
     document_to_spaced_json,
     format_java_double,
     to_json_safe_text,
@@ -66,7 +65,7 @@ class CanalEncoder(msgspec.Struct):
 
     query: str | None = None
 
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
         rows, statement = list[ChangeEvent](), None
         for change in changes:
@@ -76,28 +75,22 @@ class CanalEncoder(msgspec.Struct):
                 statement = change
             elif change.kind == END and change.statement[:3].upper() == "XA ":
                 word = change.statement.split()[1].upper()
-                yield _encode(_build_message(change, f"XA{word}", sql=to_json_safe_text(change.statement))), change
+                yield _build_message(change, f"XA{word}", sql=to_json_safe_text(change.statement)), change
         if statement is not None:
-            yield _encode(_ddl_message(statement)), statement
+            yield _ddl_message(statement), statement
         if rows:
             yield from self._encode_query(rows[0])
-            yield _encode(_rows_message(rows)), rows[0]
+            yield _rows_message(rows), rows[0]
 
-    def _encode_query(self, change: ChangeEvent) -> Iterator[MessageLine]:
+    def _encode_query(self, change: ChangeEvent) -> Iterator[ChangeMessage]:
         """Yield a message for the statement that changed rows, before its first row."""
         query = change.place.query
         if query is not None and query is not self.query:
-            yield (
-                _encode(
-                    _build_message(
-                        change, "QUERY", table=_find_statement_table(change, query), sql=to_json_safe_text(query)
-                    )
-                ),
-                change,
-            )
+            table = _find_statement_table(change, query)
+            yield _build_message(change, "QUERY", table=table, sql=to_json_safe_text(query)), change
         self.query = query
 
-    def flush(self) -> Iterator[MessageLine]:
+    def flush(self) -> Iterator[ChangeMessage]:
         """Return an empty iterator: no message is held back."""
         return iter(())
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
 from binlogtool.export.envelopes.values import (
-    MessageLine,
+    ChangeMessage,
     date_to_days,
     datetime_to_micros,
     document_to_json,
@@ -158,7 +157,7 @@ class DebeziumEncoder(msgspec.Struct):
     _open_transaction: ChangeTransaction | None = None
     _writers: dict[int, tuple[SqlTable, dict[str, ValueWriter]]] = msgspec.field(default_factory=dict)
 
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
         definitions = list[ChangeEvent]()
         for change in changes:
@@ -167,10 +166,10 @@ class DebeziumEncoder(msgspec.Struct):
                 continue
             yield from self._schema_messages(definitions)
             definitions = []
-            yield from ((_encode(message), change) for message in self._change_messages(change))
+            yield from ((message, change) for message in self._change_messages(change))
         yield from self._schema_messages(definitions)
 
-    def flush(self) -> Iterator[MessageLine]:
+    def flush(self) -> Iterator[ChangeMessage]:
         """Return an empty iterator: no message is held back."""
         return iter(())
 
@@ -219,14 +218,14 @@ class DebeziumEncoder(msgspec.Struct):
             value = {"status": status, "id": transaction_id, **counts, "ts_ms": None if time is None else time // 1000}
             yield {"key": {"id": transaction_id}, "value": value}
 
-    def _schema_messages(self, changes: list[ChangeEvent]) -> Iterator[MessageLine]:
+    def _schema_messages(self, changes: list[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield messages of the schema change topic, one per table of a statement, without the member tableChanges."""
         names = ",".join(one.name for change in changes if (one := change.becomes or change.table) is not None)
         for change in changes:
             database, source = change.table.database if change.table else change.database, self._source_block(change)
             source["table"] = names or None
             value = {"source": source, "databaseName": database, "schemaName": None, "ddl": _ddl_text(change)}
-            yield _encode({"key": {"databaseName": database}, "value": value}), change
+            yield {"key": {"databaseName": database}, "value": value}, change
 
     def _delete_messages(
         self, change: ChangeEvent, key: Any, before: Any, headers: Message | None = None

@@ -12,9 +12,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from binlogtool.core.json_text import encode_json, encode_json_lines
 from binlogtool.export.envelopes.debezium import ValueWriter, create_value_writer
 from binlogtool.export.output_options import EnvelopeOptions
+from binlogtool.format_api.json_values import encode_json, encode_json_lines
 from binlogtool.format_api.tables_and_changes import CellRun, ChangeRows, ColumnCells, SqlColumn, SqlTable
 from binlogtool.limits import Limits
 

@@ -10,13 +10,13 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.core.json_text import encode_json as _encode
-from binlogtool.export.envelopes.values import MessageLine, to_json_document, to_json_safe_text
-from binlogtool.format_api.tables_and_changes import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
+from binlogtool.format_api.json_values import encode_json
+from binlogtool.format_api.tables_and_changes import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 
 # --- Geometry values as well-known text ---
@@ -115,44 +115,62 @@ _CHANGE_MEMORY_FACTOR = 8
 _DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
 
 
+class _HeldMessage(NamedTuple):
+    """Message in two halves, before and after the members about its commit; without change, the halves are encoded."""
+
+    head: Any
+    tail: Any
+    change: ChangeEvent | None
+
+    def complete(self, members: Message) -> ChangeMessage:
+        """Return the whole message. members: about its commit."""
+        if self.change is not None:
+            return {**self.head, **members, **self.tail}, self.change
+        return b"%b,%b,%b" % (self.head[:-1], encode_json(members)[1:-1], self.tail[1:]), None
+
+
 class MaxwellEncoder(msgspec.Struct):
     """Encoder of changes as Maxwell messages.
 
-    keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction in two
-    halves, before and after the commit number. written_rows: number of its rows that were already written. query: the
+    keeps_changes: return the messages of rows as members with their changes, not encoded. held_messages: messages of
+    the open transaction, see `_HeldMessage`. written_rows: number of its rows that were already written. query: the
     last statement, and the offset of its first rows.
     """
 
     keeps_changes: bool = False
-    held_messages: list[tuple[bytes, bytes, ChangeEvent | None]] = msgspec.field(default_factory=list)
+    held_messages: list[_HeldMessage] = msgspec.field(default_factory=list)
     held_bytes: int = 0
     written_rows: int = 0
     query: tuple[str, int] | None = None
 
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
         for change in changes:
-            if change.kind == END:
+            if change.kind == BEGIN:  # an earlier transaction whose messages are held has no end
+                yield from self.flush()
+            elif change.kind == END:
                 yield from self._commit_held(change.xid)
             elif change.kind in ROW_KINDS and change.table is not None:
                 yield from self._hold_row(change, change.table)
             elif change.kind == DDL and change.action in _DDL_TYPES:
-                yield _encode(_ddl_message(change)), change
+                yield _ddl_message(change), change
 
-    def flush(self) -> Iterator[MessageLine]:
+    def flush(self) -> Iterator[ChangeMessage]:
         """Return the messages of a transaction whose end was not read, without a commit number."""
         written, self.written_rows = list(self._release_held()), 0
         return iter(written)
 
-    def _release_held(self) -> Iterator[MessageLine]:
+    def _release_held(self) -> Iterator[ChangeMessage]:
         held, self.held_messages, self.held_bytes = self.held_messages, [], 0
-        for first, last, change in held:
-            yield first + b',"xoffset":%d' % self.written_rows + last, change
+        for message in held:
+            yield message.complete({"xoffset": self.written_rows})
             self.written_rows += 1
 
-    def _hold_row(self, change: ChangeEvent, table: SqlTable) -> Iterator[MessageLine]:
-        first, last = _encode(self._message_head(change, table))[:-1], b"," + _encode(_message_tail(change, table))[1:]
-        self.held_messages.append((first, last, change if self.keeps_changes else None))
+    def _hold_row(self, change: ChangeEvent, table: SqlTable) -> Iterator[ChangeMessage]:
+        head, tail = self._message_head(change, table), _message_tail(change, table)
+        first, last = encode_json(head), encode_json(tail)
+        kept = _HeldMessage(head, tail, change) if self.keeps_changes else _HeldMessage(first, last, None)
+        self.held_messages.append(kept)
         self.held_bytes += (len(first) + len(last)) * (_CHANGE_MEMORY_FACTOR if self.keeps_changes else 1)
         if self.held_bytes > MAX_HELD_BYTES:
             newest = self.held_messages.pop()
@@ -170,17 +188,16 @@ class MaxwellEncoder(msgspec.Struct):
         query = {"query": to_json_safe_text(place.query)} if is_shown and place.query is not None else {}
         return {"database": table.database, "table": table.name, **query, "type": change.kind, "ts": place.logged}
 
-    def _commit_held(self, xid: int | None) -> Iterator[MessageLine]:
-        number = b"" if xid is None else b',"xid":%d' % xid
+    def _commit_held(self, xid: int | None) -> Iterator[ChangeMessage]:
+        number = {} if xid is None else {"xid": xid}
         (held, self.held_messages, self.held_bytes), offset, self.written_rows = (
             (self.held_messages, [], 0),
             self.written_rows,
             0,
         )
-        for index, (first, last, change) in enumerate(held, 1):
+        for index, message in enumerate(held, 1):
             is_last = index == len(held)
-            middle = b',"commit":true' if is_last else b',"xoffset":%d' % (offset + index - 1)
-            yield first + number + middle + last, change
+            yield message.complete(number | ({"commit": True} if is_last else {"xoffset": offset + index - 1}))
 
 
 def _message_tail(change: ChangeEvent, table: SqlTable) -> Message:

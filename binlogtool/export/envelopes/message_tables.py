@@ -7,8 +7,9 @@ directory per table, the images instead have the table's columns with their type
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from binlogtool.core.record_selection import ScriptSummary
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.maxwell import old_values
-from binlogtool.export.envelopes.values import MessageLine
+from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.finish_tables import conform_table
 from binlogtool.export.incremental import KnownTable
 from binlogtool.export.manifest import FindingTally, Manifest
@@ -35,6 +37,7 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.export.typed_tables import SpooledTable, TableMemory, TableSpool, TableSpools
+from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.tables_and_changes import (
     TRUNCATE,
     ChangeEvent,
@@ -42,6 +45,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableColumn,
     TableRow,
     TableSchema,
+    estimate_value_bytes,
     pad_image,
 )
 
@@ -50,10 +54,9 @@ from binlogtool.format_api.tables_and_changes import (
 ColumnTypes = Mapping[str, Any]
 """Column name -> type in Spark's notation; for a struct, the types of its members."""
 
-TypedImages = Callable[[dict[str, Any], ChangeEvent, TableSchema, Sequence[TypedColumn]], dict[str, Any] | None]
-"""Function (row with images as JSON, change, table, columns of the table so far) -> typed images; None = none."""
+TypedImages = Callable[[Mapping[str, Any], ChangeEvent, TableSchema, Sequence[TypedColumn]], dict[str, Any]]
+"""Function (members of a message, change, table, columns of the table so far) -> typed images."""
 
-_NULL = msgspec.Raw(b"null")
 _TRAILING_COLUMNS: ColumnTypes = {"unfit": "string", "absent": "array<string>"}
 """Columns after typed images: values that do not fit, as JSON, and columns that the log lacks."""
 _SOURCE_COLUMNS: ColumnTypes = {
@@ -71,7 +74,6 @@ class MessageRowLayout(msgspec.Struct, frozen=True):
     Args:
         columns: all columns, in order.
         images: the columns that hold row images.
-        row: function that converts a message to columns.
         typed: function that returns the images with the columns of their table.
         rest: columns after typed images.
         lists: True if each image holds several rows, as texts.
@@ -79,10 +81,19 @@ class MessageRowLayout(msgspec.Struct, frozen=True):
 
     columns: ColumnTypes
     images: tuple[str, ...]
-    row: Callable[[bytes], dict[str, Any]]
     typed: TypedImages
     rest: ColumnTypes
     lists: bool
+
+    def build_row(self, members: Mapping[str, Any], *, with_images: bool) -> dict[str, Any]:
+        """Return the columns for a message; members without a column of their shape become JSON texts."""
+        row: dict[str, Any] = {
+            name: members.get(name) for name in self.columns if with_images or name not in self.images
+        }
+        for name, value in row.items():
+            if self.columns[name] == "string" and value is not None and not isinstance(value, str):
+                row[name] = encode_json(value).decode()
+        return row
 
 
 def to_table(change: ChangeEvent) -> TableSchema | None:
@@ -106,86 +117,21 @@ def _image_cells(
     return cells
 
 
-def _raw_to_text(raw: msgspec.Raw) -> str | None:
-    data = bytes(raw)
-    return None if data == b"null" else data.decode()
-
-
-# -- Debezium ----------------------------------------------------------------------------------------------------------
-
-
-class _DebeziumValue(msgspec.Struct):
-    op: str
-    source: dict[str, Any]
-    before: msgspec.Raw = _NULL
-    after: msgspec.Raw = _NULL
-    transaction: dict[str, Any] | None = None
-
-
-class _DebeziumMessage(msgspec.Struct):
-    value: _DebeziumValue
-    key: msgspec.Raw = _NULL
-    headers: msgspec.Raw = _NULL
-
-
-def _debezium_row(line: bytes) -> dict[str, Any]:
-    message = _decode_debezium(line)
-    value = message.value
-    return {
-        "key": _raw_to_text(message.key),
-        "headers": _raw_to_text(message.headers),
-        "before": _raw_to_text(value.before),
-        "after": _raw_to_text(value.after),
-        "source": value.source,
-        "transaction": value.transaction,
-        "op": value.op,
-    }
-
-
 def _debezium_images(
-    row: dict[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
-) -> dict[str, Any] | None:
-    images = [getattr(change, name) if row[name] is not None else None for name in ("before", "after")]
+    members: Mapping[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
+) -> dict[str, Any]:
+    images = [getattr(change, name) if members[name] is not None else None for name in ("before", "after")]
     cells = _image_cells(change, table, fields, *images)
     return {name: cells[name] for name in ("before", "after", "unfit", "absent")}
 
 
-# -- Maxwell -----------------------------------------------------------------------------------------------------------
-
-
-class _MaxwellMessage(msgspec.Struct):
-    type: str
-    database: str
-    table: str | None = None
-    query: str | None = None
-    ts: int | None = None
-    xid: int | None = None
-    xoffset: int | None = None
-    commit: bool | None = None
-    position: str | None = None
-    gtid: str | None = None
-    server_id: int | None = None
-    thread_id: int | None = None
-    primary_key: msgspec.Raw = _NULL
-    primary_key_columns: list[str] | None = None
-    data: msgspec.Raw = _NULL
-    old: msgspec.Raw = _NULL
-    sql: str | None = None
-
-
-def _maxwell_row(line: bytes) -> dict[str, Any]:
-    message = _decode_maxwell(line)
-    members = {name: getattr(message, name) for name in message.__struct_fields__}
-    return {name: _raw_to_text(value) if isinstance(value, msgspec.Raw) else value for name, value in members.items()}
-
-
 def _maxwell_images(
-    row: dict[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
-) -> dict[str, Any] | None:
+    members: Mapping[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
+) -> dict[str, Any]:
     """Return the typed images of a row; `changed` lists the columns in `old`, including those with NULL."""
-    if row["data"] is None:
-        return None
-    old = old_values(change) if row["old"] is not None else None
+    if "data" not in members:
+        return {}
+    old = old_values(change) if "old" in members else None
     data_cells = _image_cells(change, table, fields, None, change.before if change.after is None else change.after)
     old_cells = _image_cells(change, table, fields, old, None)
     absent = [path.replace("after.", "data.", 1) for path in data_cells["absent"] or ()]
@@ -200,67 +146,34 @@ def _maxwell_images(
     }
 
 
-# -- Canal -------------------------------------------------------------------------------------------------------------
-
-
-class _CanalMessage(msgspec.Struct):
-    data: msgspec.Raw
-    database: str
-    es: int | None
-    gtid: str
-    isDdl: bool
-    mysqlType: msgspec.Raw
-    old: msgspec.Raw
-    pkNames: list[str] | None
-    sql: str
-    sqlType: msgspec.Raw
-    table: str
-    type: str
-
-
-def _canal_row(line: bytes) -> dict[str, Any]:
-    message = _decode_canal(line)
-    members = {name: getattr(message, name) for name in message.__struct_fields__}
-    return {name: _raw_to_text(value) if isinstance(value, msgspec.Raw) else value for name, value in members.items()}
-
-
 def _canal_images(
-    row: dict[str, Any], _: ChangeEvent, __: TableSchema, fields: Sequence[TypedColumn]
-) -> dict[str, Any] | None:
-    if row["data"] is None:
-        return None
-    decoded = {name: None if row[name] is None else msgspec.json.decode(row[name]) for name in ("data", "old")}
+    members: Mapping[str, Any], _: ChangeEvent, __: TableSchema, fields: Sequence[TypedColumn]
+) -> dict[str, Any]:
     return {
-        name: None if rows is None else [_complete_row(one, fields) for one in rows] for name, rows in decoded.items()
+        name: [{field.name: row.get(field.name) for field in fields} for row in members[name]]
+        for name in ("data", "old")
+        if members[name] is not None
     }
 
-
-def _complete_row(row: dict[str, Any], fields: Sequence[TypedColumn]) -> dict[str, Any]:
-    return {name: row.get(name) for name, _ in fields}
-
-
-_decode_debezium = msgspec.json.Decoder(_DebeziumMessage).decode
-_decode_maxwell = msgspec.json.Decoder(_MaxwellMessage).decode
-_decode_canal = msgspec.json.Decoder(_CanalMessage).decode
 
 MESSAGE_LAYOUTS: Mapping[str, MessageRowLayout] = {
     "debezium": MessageRowLayout(
         {"key": "string", "headers": "string", "before": "string", "after": "string", "source": _SOURCE_COLUMNS,
          "transaction": _TRANSACTION_COLUMNS, "op": "string"},
-        ("before", "after"), _debezium_row, _debezium_images, _TRAILING_COLUMNS, False,
+        ("before", "after"), _debezium_images, _TRAILING_COLUMNS, False,
     ),
     "maxwell": MessageRowLayout(
         {"type": "string", "database": "string", "table": "string", "query": "string", "ts": "bigint", "xid": "bigint",
          "xoffset": "bigint", "commit": "boolean", "position": "string", "gtid": "string", "server_id": "bigint",
          "thread_id": "bigint", "primary_key": "string", "primary_key_columns": "array<string>", "data": "string",
          "old": "string", "sql": "string"},
-        ("data", "old"), _maxwell_row, _maxwell_images, {"changed": "array<string>", **_TRAILING_COLUMNS}, False,
+        ("data", "old"), _maxwell_images, {"changed": "array<string>", **_TRAILING_COLUMNS}, False,
     ),
     "canal": MessageRowLayout(
         {"data": "string", "database": "string", "es": "bigint", "gtid": "string", "isDdl": "boolean",
          "mysqlType": "string", "old": "string", "pkNames": "array<string>", "sql": "string", "sqlType": "string",
          "table": "string", "type": "string"},
-        ("data", "old"), _canal_row, _canal_images, {}, True,
+        ("data", "old"), _canal_images, {}, True,
     ),
 }  # fmt: skip
 
@@ -270,6 +183,8 @@ MESSAGE_LAYOUTS: Mapping[str, MessageRowLayout] = {
 _MAX_BATCH_ROWS = 8192
 _MAX_PENDING_BYTES, _HELD_MEMORY_DIVISOR = 8 << 20, 32
 """Limits of the pending messages of all tables: bytes, and fraction of the memory limit."""
+_MESSAGE_BYTES = 1024
+"""Memory of a pending message in addition to the values of its row images, in bytes."""
 
 
 class MessageTableLayout:
@@ -318,17 +233,13 @@ class MessageTableSpool(TableSpool):
         self._last: Any = None
         self._table: Any = None
 
-    def add_message(self, line: MessageLine) -> None:
+    def add_message(self, members: Mapping[str, Any], change: ChangeEvent) -> None:
         """Add the next message."""
-        data, change = line
-        row = self._row_layout.row(data)
+        row = self._row_layout.build_row(members, with_images=not self._typed)
         if self._typed:
-            assert change is not None
             self._update_table(change)
-            images = None
             if self._table is not None:
-                images = self._row_layout.typed(row, change, self._table, self.history.evolution.fields)
-            row.update(images or dict.fromkeys(self._row_layout.images))
+                row |= self._row_layout.typed(members, change, self._table, self.history.evolution.fields)
         self._pending_messages.append(row)
         if len(self._pending_messages) >= _MAX_BATCH_ROWS:
             self.flush()
@@ -366,11 +277,17 @@ def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
 
 
 class MessageOutcome(msgspec.Struct):
-    """Facts about the messages of a log, or of a part of it, beside their rows. See `StreamJob`."""
+    """Facts about the messages of a log, or of a part of it, beside their rows. See `StreamJob`.
+
+    checksum: CRC-32 of the lines of a task.
+    """
 
     records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
     damaged: bool = False
     has_left_out: bool = False
+    message_count: int = 0
+    script_ends: list[ScriptSummary] = msgspec.field(default_factory=list)
+    checksum: int = 0
     unplaced: set[str] = msgspec.field(default_factory=set)
 
 
@@ -406,29 +323,36 @@ class MessageRows(msgspec.Struct, frozen=True):
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its messages."""
-        tables, request, outcome, tally = (
-            _MessageTables(self, reader, pool),
-            reader.request,
-            MessageOutcome(),
-            FindingTally(),
-        )
+        tables, result = _MessageTables(self, reader, pool), SpoolResult([], FindingTally(), MessageOutcome())
         options = replace(self.options, tombstones=self.options.envelope != "debezium")
-        report = reader.make_progress()
+        for _ in self.read_streams(reader, options, result, tables.add_message):
+            pass
+        result.outcome.unplaced = tables.unplaced
+        result.tables = tables.spools.finish()
+        return result
+
+    def read_streams(
+        self, reader: TaskReader, options: EnvelopeOptions, result: SpoolResult,
+        message_sink: Callable[[ChangeMessage], None] | None = None,
+    ) -> Iterator[bytes | memoryview]:  # fmt: skip
+        """Yield the messages of what a task reads as lines, or pass them on; add to the findings and the outcome."""
+        report, request, outcome, tally = reader.make_progress(), reader.request, result.outcome, result.finding_tally
         for opened in reader.open_parts():
             stream = StreamJob(
                 "jsonl", request.limits, request.backend, opened.selection, reader.hints, envelope=options,
-                message_sink=tables.add_message, on_read=lambda file, end: report(file, end, tables.spools.rows),
+                message_sink=message_sink, on_read=lambda file, end: report(file, end, outcome.message_count),
             )  # fmt: skip
-            for _ in stream.account_parts(stream.read_parts(opened.log, opened.part), []):
-                pass
+            yield from stream.encode_parts(
+                stream.account_parts(stream.read_parts(opened.log, opened.part), []), reader.folder
+            )
+            outcome.message_count += stream.message_count
+            outcome.script_ends += stream.script_ends
             tally.merge(stream.finding_tally)
             outcome.records_by_file += stream.records_by_file
             outcome.damaged |= stream.damaged
             outcome.has_left_out |= stream.has_left_out
             if tally.errors and opened.selection.on_damage == "stop":
                 break
-        outcome.unplaced = tables.unplaced
-        return SpoolResult(tables.spools.finish(), tally, outcome)
 
     def find_unplaced(self, outcome: MessageOutcome) -> set[str]:
         """Return the emptied tables that had no messages before."""
@@ -445,6 +369,8 @@ class MessageRows(msgspec.Struct, frozen=True):
             merged.records_by_file += one.records_by_file
             merged.damaged |= one.damaged
             merged.has_left_out |= one.has_left_out
+            merged.message_count += one.message_count
+            merged.script_ends += one.script_ends
         return merged
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
@@ -482,19 +408,24 @@ class _MessageTables:
         self._names = {one.name for one in known}
         self._max_pending_bytes, self._pending_bytes = min(_MAX_PENDING_BYTES, max_memory // _HELD_MEMORY_DIVISOR), 0
 
-    def add_message(self, line: MessageLine) -> None:
-        """Add the next message."""
-        typed_options, change = self._kind.typed_options, line[1]
-        self._pending_bytes += len(line[0])
+    def add_message(self, message: ChangeMessage) -> None:
+        """Add the next message; Debezium's messages about transactions belong to another topic, and are left out."""
+        typed_options, (members, change) = self._kind.typed_options, message
+        assert isinstance(members, dict) and change is not None
+        members = {**members, **members.get("value", {})}
+        if self._kind.options.envelope == "debezium" and "op" not in members:
+            return
+        images = (image.values() for image in (change.before, change.after) if image)
+        self._pending_bytes += _MESSAGE_BYTES + sum(map(estimate_value_bytes, chain(*images)))
         if self._pending_bytes > self._max_pending_bytes:
             self._pending_bytes = 0
             for spool in self.spools:
                 spool.flush()
         if typed_options is None:
-            self.spools[""].add_message(line)
+            self.spools[""].add_message(members, change)
             return
-        table = None if change is None else change.table
-        if change is None or table is None:
+        table = change.table
+        if table is None:
             return
         name = table.full_name
         if not self._kind.per_table:
@@ -508,7 +439,7 @@ class _MessageTables:
         if not self._kind.per_table:
             self._check_single_table(table)
         self._names.add(name)
-        self.spools[name].add_message(line)
+        self.spools[name].add_message(members, change)
 
     def _check_single_table(self, table: SqlTable) -> None:
         """Raise UsageError if messages about different tables would be mixed."""

@@ -15,11 +15,12 @@ from binlogtool.export.envelopes.canal import CanalEncoder
 from binlogtool.export.envelopes.debezium import DebeziumEncoder
 from binlogtool.export.envelopes.debezium_rows import DebeziumRowEncoder
 from binlogtool.export.envelopes.maxwell import MaxwellEncoder
-from binlogtool.export.envelopes.values import MessageLine
+from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
 from binlogtool.export.sql_scripts import RECORD_FILTERS
-from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
+from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
 from binlogtool.format_api.tables_and_changes import (
     ChangeEvent,
@@ -35,10 +36,10 @@ from binlogtool.limits import Limits
 class MessageEncoder(Protocol):
     """Encoder of changes as messages, in order."""
 
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
         """Yield the messages for the changes of a record."""
 
-    def flush(self) -> Iterator[MessageLine]:
+    def flush(self) -> Iterator[ChangeMessage]:
         """Yield the messages held back for a transaction whose end is missing."""
 
 
@@ -56,7 +57,7 @@ class MessageScript(msgspec.Struct):
     count: int = 0
     stop_finding: Finding | None = None
     has_open_transaction: bool = False
-    message_sink: Callable[[MessageLine], None] | None = None
+    message_sink: Callable[[ChangeMessage], None] | None = None
     _remarked_tables: set[str] = msgspec.field(default_factory=set)
     _selected_by_table: dict[str, bool] = msgspec.field(default_factory=dict)
 
@@ -87,13 +88,13 @@ class MessageScript(msgspec.Struct):
     def _encode_lines(self, changes: Iterable[ChangeEvent]) -> Iterator[bytes]:
         return self._write_messages(self.encoder.encode_changes(filter(self._is_selected, changes)))
 
-    def _write_messages(self, messages: Iterable[MessageLine]) -> Iterator[bytes]:
-        for line in messages:
+    def _write_messages(self, messages: Iterable[ChangeMessage]) -> Iterator[bytes]:
+        for message in messages:
             self.count += 1
             if self.message_sink is None:
-                yield line[0] + b"\n"
+                yield (message[0] if isinstance(message[0], bytes) else encode_json(message[0])) + b"\n"
             else:
-                self.message_sink(line)
+                self.message_sink(message)
 
     def _is_selected(self, change: ChangeEvent) -> bool:
         return change.table is None or self._is_table_selected(change.table)
@@ -152,12 +153,15 @@ class MessageScript(msgspec.Struct):
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return (): there are no findings; see `format_api.tables_and_changes.ScriptWriter`."""
-        return ()
+        """Return a finding about a transaction without end; see `format_api.tables_and_changes.ScriptWriter`."""
+        if not self.count or not (name := self.changes.open_transaction):
+            return ()
+        text = f"{name} has no end in what was read; its messages are included, though the server may roll it back"
+        return (make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING),)
 
 
 def message_script_factory(
-    options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
+    options: EnvelopeOptions, selection: Selection, message_sink: Callable[[ChangeMessage], None] | None = None
 ) -> Callable[[ChangeReader], MessageScript]:
     """Return the function that creates the message writer of a log (`core.open_log.LogReader.change_messages`).
 

@@ -12,8 +12,8 @@ import msgspec
 
 from binlogtool.format_api.tables_and_changes import ChangeEvent
 
-MessageLine = tuple[bytes, ChangeEvent | None]
-"""(message without line end, its change or the first of them); change None = changes are not kept."""
+ChangeMessage = tuple[dict[str, Any] | bytes, ChangeEvent | None]
+"""(message as members or as encoded JSON, its change or the first of them); encoded messages have no change."""
 
 _TIME_TEXT = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
 _DATETIME_TEXT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")

@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mariadb_gtid, read_mysql_gtid
@@ -59,6 +59,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     get_statement_kind,
     read_query,
 )
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
@@ -181,6 +182,7 @@ class RowChanges(msgspec.Struct):
     Attributes:
         current: the open transaction.
         query: statement that the next row events belong to.
+        status_vars: status variables of the last QUERY of the transaction.
         reported: (table, text) of findings that were already reported.
     """
 
@@ -188,6 +190,7 @@ class RowChanges(msgspec.Struct):
     knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     current: ChangeTransaction | None = None
     query: str | None = None
+    status_vars: bytes = b""
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     _tables: RowTables | None = None
@@ -230,7 +233,7 @@ class RowChanges(msgspec.Struct):
         lines: bytes | None = None
         if len(known_tables) == len(tables):
             codes, engine = batch.frames["type_code"], "mariadb" if context.description.is_mariadb else "mysql"
-            threads = list(self._iter_threads(batch, codes, start, reached, events.record_indexes))
+            threads = list(self._iter_threads(batch, codes, start, events.record_indexes))
             name = context.name.rpartition("/")[2]
             offset = None if batch.container is None else batch.container.offset
             lines = encode(
@@ -246,15 +249,15 @@ class RowChanges(msgspec.Struct):
         self, buffer: Any, events: tables_and_changes.EventRows, event_numbers: Sequence[int]
     ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
-        table = change_table(buffer.table_map)
+        table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
+        if table is not None and doubt and (table.full_name, doubt) not in self.reported:
+            return None
         if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
             return table
         is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
         return None if is_partial else table
 
-    def _iter_threads(
-        self, batch: Batch, codes: Any, start: int, stop: int, record_indexes: Sequence[int]
-    ) -> Iterator[bytes]:
+    def _iter_threads(self, batch: Batch, codes: Any, start: int, record_indexes: Sequence[int]) -> Iterator[bytes]:
         """Yield the session of each row event as JSON; record_indexes: where these are."""
         thread, position = None if self.current is None else self.current.thread, start
         starts, ends = batch.frames["body_start"], batch.frames["body_end"]
@@ -293,6 +296,13 @@ class RowChanges(msgspec.Struct):
             self._process_event(get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
         self.groups.group = group
 
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+        if not self.groups.is_open or self.current is None:
+            return ""
+        return f"{self.current.file} at {self.current.offset:,}: transaction {self.current.id or 'without GTID'}"
+
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
@@ -314,7 +324,8 @@ class RowChanges(msgspec.Struct):
         if code in ROW_EVENTS:
             return self._process_rows(scene)
         if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
-            self.query = bytes(event.body[code == _T.ROWS_QUERY :]).decode("utf-8", "backslashreplace")
+            text = decode_annotation_text(bytes(event.body[code == _T.ROWS_QUERY :]), self.status_vars)
+            self.query = text if isinstance(text, str) else text.decode("ascii", "backslashreplace")
         if code in QUERY_EVENTS or code == _T.EXECUTE_LOAD_QUERY:
             return self._process_query(scene, step)
         if step is GroupStep.ENDS:
@@ -333,7 +344,7 @@ class RowChanges(msgspec.Struct):
             time = read_mysql_gtid(event.code, bytes(event.body)).original_commit_timestamp or None
         elif event.code in QUERY_EVENTS:
             thread_id = read_query(scene)[0].thread_id
-        self.query = None
+        self.query, self.status_vars = None, b""
         begun = event.code not in MYSQL_GTID_EVENTS
         self.current = ChangeTransaction(scene.owner.gtid, _file_name(scene), event.start, time, thread_id, begun)
 
@@ -360,6 +371,7 @@ class RowChanges(msgspec.Struct):
 
     def _process_query(self, scene: EventContext, step: GroupStep) -> RecordChanges:
         kind, (parts, sql) = get_statement_kind(scene), read_query(scene)
+        self.status_vars = parts.status_vars
         if kind is QueryKind.BEGIN and self.current is not None:
             self.current = msgspec.structs.replace(
                 self.current, thread=parts.thread_id, has_begin=True, offset=scene.event.start
@@ -424,8 +436,19 @@ class RowChanges(msgspec.Struct):
         )
         return RecordChanges(
             _iter_row_changes(rows, place, transaction, table),
-            (*self._report_partial_images(scene, table, rows), *cascade_findings),
+            (
+                *self._report_doubt(scene, table_map),
+                *self._report_partial_images(scene, table, rows),
+                *cascade_findings,
+            ),
         )
+
+    def _report_doubt(self, scene: EventContext, table_map: TableMap) -> Iterator[Finding]:
+        """Report column names that are only assumed, once per table."""
+        text = table_map.uncertain
+        if text and (table_map.full_name, text) not in self.reported:
+            self.reported.add((table_map.full_name, text))
+            yield event_finding(scene, "meta-mismatch", text, Severity.WARNING)
 
     def _report_partial_images(
         self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]

@@ -22,8 +22,6 @@ from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api.layout import Batch, Kernel
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import (
-    GEOMETRY,
-    JSON,
     MAX_DECIMAL_DIGITS,
     NO_ROWS,
     TRANSACTION_BEGINS,
@@ -67,6 +65,7 @@ from binlogtool.formats.binlog_events.changes.typed_cells import (
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_changed_table,
     find_created_table,
+    find_dropped_database,
     find_renames,
     get_ddl_keyword,
     has_select,
@@ -77,7 +76,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
@@ -103,7 +102,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     CompiledTracker,
     as_int_column,
 )
-from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import BLOBS, EXPORTED_TYPES, ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
@@ -381,7 +380,7 @@ class RowEventRuns:
         plan_at = self._plan_positions.setdefault(plan.tobytes(), len(self._plans))
         if plan_at == len(self._plans):
             self._plans.extend(plan)
-        self._shapes.extend([layout.sides, 0 if layout.compressed else layout.images_at, plan_at])
+        self._shapes.extend([0 if layout.compressed else layout.images_at, plan_at])
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -540,19 +539,6 @@ def changes_rows(sql: str) -> bool:
 
 _C = ColumnType
 _INT_TYPES = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
-_TYPE_NAMES: Mapping[int, str] = {
-    _C.FLOAT: "float",
-    _C.DOUBLE: "double",
-    _C.DATE: "date",
-    _C.NEWDATE: "date",
-    _C.DATETIME: "timestamp_ntz",
-    _C.DATETIME2: "timestamp_ntz",
-    _C.TIMESTAMP: "timestamp",
-    _C.TIMESTAMP2: "timestamp",
-    _C.JSON: JSON,
-    _C.VECTOR: "array<double>",
-    _C.GEOMETRY: GEOMETRY,
-}
 _LONG_BYTES_TYPES = BLOBS | {_C.BLOB_COMPRESSED}
 _BYTES_TYPES = _LONG_BYTES_TYPES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
 
@@ -582,9 +568,7 @@ def column_type_name(column: TableMapColumn) -> str:
         and column.charset in _binary_charsets(type_)
     ):
         return "binary"
-    if column.logical is LogicalType.VECTOR:
-        return _TYPE_NAMES[_C.VECTOR]
-    return _TYPE_NAMES.get(type_, "string")
+    return EXPORTED_TYPES.get(column.logical) or EXPORTED_TYPES.get(type_, "string")
 
 
 def _binary_charsets(type_: int) -> tuple[str | None, ...]:
@@ -722,10 +706,11 @@ class RowTables(msgspec.Struct, TableReader):
                 self.time = read_mysql_gtid(code, bytes(event.body)).original_commit_timestamp or None
         elif step is GroupStep.OPENS:
             self.time = None
-        remark, reason, changes, notes, emptied = "", "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
+        reason, changes, notes, emptied = "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
+        dropped_database, renamed = "", list[tuple[str, str]]()
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
-            remark, reason, changes, notes = self._process_statement(scene)
-            emptied = tuple(_iter_emptied_tables(scene))
+            renamed, reason, changes, notes = self._process_statement(scene)
+            emptied, dropped_database = tuple(_iter_emptied_tables(scene)), _find_dropped_database(scene)
             if rollback_text := describe_rollback(
                 get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
             ):
@@ -734,22 +719,31 @@ class RowTables(msgspec.Struct, TableReader):
                 )  # there is no commit
         elif code == EventType.INCIDENT:
             reason = INCIDENT
+        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in renamed)
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
         findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
         return (
             RecordTableRows(
-                ends=step is GroupStep.ENDS, remark=remark, findings=findings, changes=changes, emptied=emptied
+                ends=step is GroupStep.ENDS,
+                remark=remark,
+                findings=findings,
+                changes=changes,
+                emptied=emptied,
+                dropped_database=dropped_database,
+                renamed=renamed,
             )
-            if remark or findings or emptied or step is GroupStep.ENDS
+            if remark or findings or emptied or dropped_database or step is GroupStep.ENDS
             else NO_ROWS
         )
 
-    def _process_statement(self, scene: EventContext) -> tuple[str, str, TableSchema | None, tuple[Finding, ...]]:
+    def _process_statement(
+        self, scene: EventContext
+    ) -> tuple[list[tuple[str, str]], str, TableSchema | None, tuple[Finding, ...]]:
         """Process a statement that may define a table or change rows.
 
         Returns:
-            (renames as text, why its row changes are unknown, the only table that it changes, findings about other
+            (renames, why its row changes are unknown, the only table that it changes, findings about other
             tables).
         """
         parts, sql = read_query(scene)
@@ -762,11 +756,8 @@ class RowTables(msgspec.Struct, TableReader):
         if is_table_statement(text[:4096]):
             self.knowledge.apply_statement(sql, parts)
             with contextlib.suppress(UsageError):
-                renames_text = ", ".join(
-                    f"{old} is called {new} from this event on" for old, new in find_renames(text, database)
-                )
-                return renames_text, reason, changes, notes
-        return "", reason, changes, notes
+                return find_renames(text, database), reason, changes, notes
+        return [], reason, changes, notes
 
     def _process_rows(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
@@ -812,6 +803,12 @@ def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
         operation = "TRUNCATE" if is_truncate(text) else "DROP"
         for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
             yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
+
+
+def _find_dropped_database(scene: EventContext) -> str:
+    """Return the database that a statement drops; "" = none."""
+    parts, sql = read_query(scene)
+    return find_dropped_database(normalize_statement(sql, parts)) or "" if may_be_table_statement(sql) else ""
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:

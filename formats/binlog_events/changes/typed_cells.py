@@ -282,19 +282,6 @@ def store_missing_value(plan: Int64s, column: int, side: int, row: int, target: 
     return 0
 
 
-@kernel(store_missing_value)
-def store_missing_image(plan: Int64s, plan_at: int, side: int, row: int, target: CellTarget) -> int:
-    """Store the cells of an image that the event does not have.
-
-    Args:
-        plan_at: position of the plan in `plan`.
-    """
-    column = plan_at + PLAN_HEAD_WORDS
-    for _ in range(plan[plan_at]):
-        column += PLAN_COLUMN_WORDS + store_missing_value(plan, column, side, row, target)
-    return 0
-
-
 @kernel(copy_bytes, decode_cell, load_little_endian)
 def store_value(
     buf: UInt8s, pos: int, end: int, plan: Int64s, column: int, side: int, row: int, target: CellTarget
@@ -339,7 +326,10 @@ def store_value(
 def store_image(
     buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, target: CellTarget
 ) -> tuple[int, int]:
-    """Store the image at `buf[pos]`; return (end of the image; 0, FULL or UNSUPPORTED).
+    """Store the image at `buf[pos]`, or cells without values if the event has no such image.
+
+    Returns:
+        (end of the image; 0, FULL or UNSUPPORTED).
 
     Args:
         plan_at: position of the plan in `plan`.
@@ -371,31 +361,21 @@ def store_image(
     return pos, 0
 
 
-@kernel(store_image, store_missing_image)
-def store_rows(
-    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, sides: int, row: int, target: CellTarget
-) -> int:
+@kernel(store_image)
+def store_rows(buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, row: int, target: CellTarget) -> int:
     """Store all rows of the images `buf[pos:limit]`, from row `row` on; return the next row, or FULL or UNSUPPORTED.
 
     Args:
         plan_at: position of the plan in `plan`.
-        sides: 1 = there is a before image, 2 = there is an after image.
     """
     while pos < limit:
         if row >= target.capacity:
             return FULL
         start = pos
-        status = 0
-        if sides & 1:
-            pos, status = store_image(buf, pos, limit, plan, plan_at, 0, row, target)
-        else:
-            status = store_missing_image(plan, plan_at, 0, row, target)
-        if sides & 2 and status == 0:
-            pos, status = store_image(buf, pos, limit, plan, plan_at, 1, row, target)
-        elif status == 0:
-            status = store_missing_image(plan, plan_at, 1, row, target)
-        if status < 0:
-            return status
+        for side in range(2):
+            pos, status = store_image(buf, pos, limit, plan, plan_at, side, row, target)
+            if status < 0:
+                return status
         if pos <= start:
             return UNSUPPORTED
         row += 1
@@ -417,7 +397,7 @@ class PickedEvents(NamedTuple):
 
 
 class RowLayouts(NamedTuple):
-    """shapes: three words per layout: sides, offset of the images in the body, position of the plan in `plans`."""
+    """shapes: two words per layout: offset of the images in the body, position of the plan in `plans`."""
 
     shapes: Int64s
     plans: Int64s
@@ -446,14 +426,13 @@ def store_events(
     while pick < stop and row < max_rows:
         event = picked.picks[pick]
         batch_index = picked.which[event]
-        shape = 3 * picked.layouts[event]
+        shape = 2 * picked.layouts[event]
         next_row = store_rows(
             buf,
-            picked.starts[batch_index] + row_layouts.shapes[shape + 1],
+            picked.starts[batch_index] + row_layouts.shapes[shape],
             picked.ends[batch_index],
             row_layouts.plans,
-            row_layouts.shapes[shape + 2] + 0,
-            row_layouts.shapes[shape] + 0,
+            row_layouts.shapes[shape + 1] + 0,
             row,
             target,
         )
@@ -648,7 +627,7 @@ class RowCellFiller:
             store_rows: compiled `store_rows`.
         """
         old_count = self.target.counts[RAW_COUNT]
-        next_row = store_rows(data, offset, len(data), self.make_plan(layout), 0, layout.sides, self.rows, self.target)
+        next_row = store_rows(data, offset, len(data), self.make_plan(layout), 0, self.rows, self.target)
         if next_row < 0:
             return int(next_row)
         if self.target.counts[RAW_COUNT] > old_count and not self.can_decode_raw_values(self.rows, next_row, limits):

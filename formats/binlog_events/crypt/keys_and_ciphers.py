@@ -98,16 +98,13 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
         if match is None:
             raise KeyFileError(f"line {number} of the key file is neither `id;hexkey` nor a comment")
         if match[1] is not None:
-            keys[_parse_key_id(match[1], number)] = _parse_key(match[2], number)
+            digits = match[1]
+            if not 0 < int(digits) < 1 << 32:
+                raise KeyFileError(f"line {number} of the key file: invalid key id")
+            keys[int(digits)] = _parse_key(match[2], number)
     if not keys:
         raise KeyFileError("the key file contains no key")
     return keys
-
-
-def _parse_key_id(digits: bytes, line_number: int) -> int:
-    if not 0 < int(digits) < 1 << 32:
-        raise KeyFileError(f"line {line_number} of the key file: invalid key id")
-    return int(digits)
 
 
 def _parse_key(digits: bytes, line_number: int) -> bytes:
@@ -132,22 +129,15 @@ def _iter_decryptions(data: bytes, secret: bytes) -> Iterator[bytes]:
 def _iter_derived_keys(secret: bytes, salt: bytes) -> Iterator[bytes]:
     """Yield key and IV for each known derivation, most likely ones first."""
     for digest in _DIGESTS:
-        yield _derive_by_digest(digest, secret, salt)
+        # Derive key and IV by OpenSSL's EVP_BytesToKey with one round
+        output = last = b""
+        while len(output) < _KEY_SIZE + _IV_SIZE:
+            last = hashlib.new(digest, last + secret + salt).digest()
+            output += last
+        yield output[: _KEY_SIZE + _IV_SIZE]
     for rounds in _PBKDF2_ROUNDS:
         for digest in _DIGESTS:
             yield hashlib.pbkdf2_hmac(digest, secret, salt, rounds, _KEY_SIZE + _IV_SIZE)
-
-
-def _derive_by_digest(digest: str, secret: bytes, salt: bytes) -> bytes:
-    """Derive key and IV by OpenSSL's EVP_BytesToKey with one round.
-
-    Each digest is computed over the previous digest, the secret and the salt.
-    """
-    output = last = b""
-    while len(output) < _KEY_SIZE + _IV_SIZE:
-        last = hashlib.new(digest, last + secret + salt).digest()
-        output += last
-    return output[: _KEY_SIZE + _IV_SIZE]
 
 
 def decrypt_aes_cbc(key: bytes, iv: bytes, data: bytes) -> bytes:
@@ -165,7 +155,10 @@ def read_mysql_master_key(keyring: bytes, key_id: str) -> bytes:
     """
     for element in _parse_keyring(keyring):
         if isinstance(element, dict) and element.get("data_id") == key_id:
-            return _parse_master_key(element.get("data"), key_id)
+            data = element.get("data")
+            if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
+                raise KeyFileError(f"the keyring's key {key_id!r} is not {MASTER_KEY_SIZE} bytes in hexadecimal")
+            return bytes.fromhex(data)
     raise KeyFileError(f"the keyring has no key {key_id!r}: it belongs to another server, or the key was purged")
 
 
@@ -190,13 +183,6 @@ def _parse_keyring(keyring: bytes) -> list[Any]:
     if not isinstance(elements, list):
         raise KeyFileError("the keyring has no list of elements; it was not written by component_keyring_file")
     return elements
-
-
-def _parse_master_key(data: Any, key_id: str) -> bytes:
-    """Return the bytes of a master key from its keyring entry."""
-    if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
-        raise KeyFileError(f"the keyring's key {key_id!r} is not {MASTER_KEY_SIZE} bytes in hexadecimal")
-    return bytes.fromhex(data)
 
 
 # --- MariaDB's encryption of one log event ---
@@ -318,13 +304,9 @@ class CbcEventCipher:
         self._encrypt = _create_cipher(key, modes.ECB()).encryptor().update
         self.server_id_mask = nonce[1:5]
 
-    def _make_iv(self, at: int) -> bytes:
-        """Return the IV of an event."""
-        return self._nonce + _pack_uint32(at & _U32)
-
     def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
         """Decrypt a part of a stream."""
-        iv = self._make_iv(at)
+        iv = self._nonce + _pack_uint32(at & _U32)
         whole_size = len(data) - len(data) % BLOCK_SIZE
         plain: bytes = self._chain((previous_block if block else iv) + data[:whole_size])[BLOCK_SIZE:]
         return plain + _xor_bytes(data[whole_size:], self._encrypt(iv)) if whole_size < len(data) else plain

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.statements import (
+    MAX_SIZE_DIGITS,
     PARENTHESES,
     TABLE_OPTIONS,
     KeyPart,
@@ -127,9 +128,9 @@ def _is_not_null(upper_words: Sequence[str]) -> bool:
 
 def _type_metadata(type_name: str, upper_words: Sequence[str]) -> int | None:
     """Return the table map metadata for the numbers in parentheses after the type; None if it is not compared."""
-    sizes = [int(word) for word in _parenthesized(upper_words) if word.isdecimal()]
-    if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED"):
-        precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
+    sizes = [word for word in _parenthesized(upper_words) if word.isdecimal()]
+    if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED") and all(len(size) <= MAX_SIZE_DIGITS for size in sizes):
+        precision, scale = map(int, (*sizes, *("10", "0")[len(sizes) :])[:2])
         return (precision or 10) << 8 | scale
     return None
 
@@ -144,7 +145,7 @@ def _parenthesized(upper_words: Sequence[str]) -> Sequence[str]:
 def _fraction_digits(upper_words: Sequence[str]) -> int:
     """Return the number of fractional digits given in the parentheses after the type."""
     digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
-    return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
+    return int(digits) if digits.isdecimal() and len(digits) <= MAX_SIZE_DIGITS and int(digits) <= 6 else 0
 
 
 def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:
@@ -262,7 +263,13 @@ class CreateTable:
 
     def _read_columns(self) -> ColumnHints | None:
         """Read the columns; None if the statement does not declare them."""
-        items = self._read_items()
+        # Read the definitions between the outer parentheses
+        items, size = split_parenthesized(self._words[self._at :])
+        if not all(items if size else items[:-1]):
+            raise self._make_error(f"{self.name} has an empty definition")
+        if not size:
+            raise self._make_error(f"{self.name}: a parenthesis is not closed")
+        self._at += size
         options = self._words[self._at :]
         self.charset = find_charset(_table_options(options)) or self.charset
         columns = [item for item in items if not _is_key_clause(item)]
@@ -284,16 +291,6 @@ class CreateTable:
         if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
             raise self._make_error(f"{self.name}: column {item[0].text!r} has no type")
         return parse_column(item[0].text, item[1:], default)
-
-    def _read_items(self) -> list[list[SqlWord]]:
-        """Read the definitions between the outer parentheses."""
-        items, size = split_parenthesized(self._words[self._at :])
-        if not all(items if size else items[:-1]):
-            raise self._make_error(f"{self.name} has an empty definition")
-        if not size:
-            raise self._make_error(f"{self.name}: a parenthesis is not closed")
-        self._at += size
-        return items
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
@@ -338,7 +335,8 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of a table.
 
     `key`: its primary key. `charset`: default character set of its columns; None if unknown. `versioned`: it keeps the
-    history of its rows. `given`: it comes from --schema and was not changed since.
+    history of its rows. `given`: it comes from --schema and was not changed since. `assumed`: a part of the log was
+    skipped since, which may have changed it.
     """
 
     columns: ColumnHints
@@ -346,6 +344,7 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     charset: str | None = None
     versioned: bool = False
     given: bool = False
+    assumed: bool = False
 
 
 class _NewColumn(msgspec.Struct, frozen=True):

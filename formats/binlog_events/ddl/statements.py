@@ -456,6 +456,10 @@ def _is_clause(item: list[SqlWord]) -> bool:
     return item[0].upper in _CLAUSES
 
 
+MAX_SIZE_DIGITS = 20
+"""Maximum digits of a size in a definition; servers refuse longer ones."""
+
+
 def parse_key_parts(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
     """Return the columns in the first parentheses, as in PRIMARY KEY (a, b(10))."""
     parts: list[KeyPart] = []
@@ -465,7 +469,8 @@ def parse_key_parts(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
         if depth == 0 and word.upper == ")":
             break
         if depth == 2 and word.text.isdecimal() and parts:
-            parts[-1] = parts[-1][0], int(word.text)
+            size = int(word.text) if len(word.text) <= MAX_SIZE_DIGITS else 0
+            parts[-1] = parts[-1][0], size
         elif depth == 1 and word.upper not in ("(", ")", ",", "ASC", "DESC"):
             parts.append((word.text.lower(), 0))
     return tuple(parts)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.tables_and_changes import qualify_name, split_table_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_schema_files, split_table_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
     CreateTable,
     TableDefinition,
@@ -66,6 +68,10 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
     charset: str | None = None
 
 
+SKIPPED_PART = DdlStatement("", "")
+"""In a list of statements: a part of the log was skipped here, which may have contained statements."""
+
+
 class TableDefinitions(msgspec.Struct):
     """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported statement).
 
@@ -90,6 +96,9 @@ class TableDefinitions(msgspec.Struct):
 
     def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
+        if statement == SKIPPED_PART:
+            self.tables = {name: _assume(state) for name, state in self.tables.items()}
+            return
         self.dependencies.apply_statement(statement.text, statement.database)
         try:
             reader = StatementReader(statement.text)
@@ -171,11 +180,11 @@ class TableDefinitions(msgspec.Struct):
         if size <= MAX_COLUMNS and (name in self.tables or len(self.tables) < MAX_TABLES):
             self.tables[name], self.columns = definition, size
         else:
-            self._delete(name)
+            self.drop(name)
             self.lost = "the log has more tables and columns than are tracked"
 
-    def _delete(self, name: str) -> None:
-        """Delete a table."""
+    def drop(self, name: str) -> None:
+        """Remove the definition of a table."""
         self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
     def _drop_table(self, name: str) -> None:
@@ -184,7 +193,7 @@ class TableDefinitions(msgspec.Struct):
         if bare in self.tables and bare != name:
             self._store(name, UNDECLARED)  # hides the definition that --schema has for this name
         else:
-            self._delete(name)
+            self.drop(name)
 
     def _invalidate_named(self, statement: DdlStatement) -> None:
         """Mark the tables that an unreadable statement may concern as uncertain."""
@@ -241,16 +250,7 @@ class TableDefinitions(msgspec.Struct):
             return f"its CREATE TABLE is not supported: {error}"
         if definition is None:
             return "its CREATE TABLE does not declare all of its columns"
-        definition = replace(definition, given=self.given)
-        before = self.tables.get(name)
-        if (
-            self.given
-            and not split_table_name(name)[0]
-            and isinstance(before, TableDefinition)
-            and before != definition
-        ):
-            return f"--schema has two tables {split_table_name(name)[1]!r} without a database for them"
-        return definition
+        return replace(definition, given=self.given)
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
         reader.skip_words("IF", "NOT", "EXISTS")
@@ -324,10 +324,10 @@ class TableDefinitions(msgspec.Struct):
         self._store(name, after)
         for other in new_names:
             self._rename_table(name, other)
-        self._apply_convert_partition(clauses, name, after, statement.database)
+        self._apply_convert_partition(clauses, after, statement.database)
 
     def _apply_convert_partition(
-        self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
+        self, clauses: list[list[SqlWord]], after: TableDefinition | str, database: str
     ) -> None:
         """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates x) and CONVERT TABLE x TO PARTITION (drops x)."""
         for clause in clauses:
@@ -423,45 +423,101 @@ def parse_sequence(sql: str) -> TableDefinition | str:
     return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
 
 
+def _assume(state: TableDefinition | str) -> TableDefinition | str:
+    """Return the state of a table after a skipped part of the log; the user vouches for --schema."""
+    return state if isinstance(state, str) or state.given else replace(state, assumed=True)
+
+
 # --- Statements of --schema ---
 
 _CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
+_REPLACE = re.compile(r"CREATE\s+OR\s", re.IGNORECASE)
 _USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
 
 
-def parse_schema_statements(sql: str) -> list[DdlStatement]:
-    """Return the statements of a script, each with its default database; "" if the script does not say.
+class _Defined(NamedTuple):
+    """A table that a file of --schema defines: the place, and the definition at the end of the file."""
+
+    place: str
+    state: TableDefinition | str | None
+
+
+def _iter_schema_statements(sql: str) -> Iterator[tuple[int, DdlStatement]]:
+    """Yield (line, statement) of a script, each with its default database; "" if the script does not say.
 
     Raises:
         UsageError: the script does not follow the lexical rules; the message names the line.
     """
-    database, result = "", []
+    database = ""
     for statement in split_statements(sql):
         use = _USE.match(statement.text)
         if use is not None:
             database = use[1].strip("`").replace("``", "`")
         else:
-            result.append(DdlStatement(database, statement.text))
-    return result
+            yield statement.line, DdlStatement(database, statement.text)
 
 
 @lru_cache(8)
 def parse_schema(sql: str) -> TableDefinitions:
     """Return the definitions after these statements; copy the result before changing it.
 
+    `sql`: the text of one file, or of several as `join_schema_files` joins them.
+
     Raises:
-        UsageError: there is no CREATE TABLE, or one is not supported; the message names its line.
+        UsageError: there is no CREATE TABLE, one is not supported, or two define one table differently; the message
+            names the lines.
     """
+    definitions, defined = TableDefinitions(given=True), dict[str, _Defined]()
     try:
-        statements = [one for one in split_statements(sql) if _CREATE.match(one.text)]
-        if not statements:
-            raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
-        for statement in statements:
-            CreateTable(statement)
-        definitions = TableDefinitions(given=True)
-        for ddl in parse_schema_statements(sql):
-            definitions.apply_statement(ddl)
+        for name, text in split_schema_files(sql):
+            _apply_schema_file(definitions, name, text, defined)
     except UsageError as error:
         raise UsageError(f"--schema: {error}") from None
     definitions.given, definitions.conflicts = False, 0
     return definitions
+
+
+def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defined: dict[str, _Defined]) -> None:
+    """Apply the statements of one file of --schema.
+
+    `name`: its name; "" if it is the only one. `defined`: tables of earlier files; those of this file are added.
+
+    Raises:
+        UsageError: see `parse_schema`.
+    """
+    try:
+        creating = [one for one in split_statements(sql) if _CREATE.match(one.text)]
+        if not creating:
+            raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
+        for statement in creating:
+            CreateTable(statement)
+        statements = list(_iter_schema_statements(sql))
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}" if name else str(error)) from None
+    created = dict[str, str]()
+    for line, ddl in statements:
+        table = find_created_table(ddl.text, ddl.database) if _CREATE.match(ddl.text) else None
+        if table is not None and table not in created and table in defined:
+            definitions.drop(table)
+        before = None if table is None else definitions.tables.get(table)
+        definitions.apply_statement(ddl)
+        if table is None:
+            continue
+        place = f"{name} line {line}" if name else f"line {line}"
+        if before is not None and definitions.tables.get(table) != before and not _REPLACE.match(ddl.text):
+            raise _different_definitions(table, created[table], place)
+        created[table] = place
+    for table, place in created.items():
+        state = definitions.tables.get(table)
+        if table in defined and defined[table].state != state:
+            raise _different_definitions(table, defined[table].place, place)
+        defined[table] = _Defined(place, state)
+
+
+def _different_definitions(table: str, first: str, second: str) -> UsageError:
+    """Return the error for a table that --schema defines twice."""
+    database, bare_name = split_table_name(table)
+    remedy = "keep the definition from before the first log"
+    if not database:
+        remedy += ", or put `USE DATABASE;` before each if these are tables of two databases"
+    return UsageError(f"{first} and {second} define the table {table if database else bare_name} differently; {remedy}")

@@ -73,6 +73,7 @@ FIELD_NAMES = (
 UUID, GNO, TAG = 1, 2, 3
 _LAST_FIELD = len(FIELD_NAMES) - 1
 SIGNED_FIELDS = (2, 4, 5)
+"""Ids of zig-zag numbers, whose lowest bit is the sign."""
 HEADER_FIELDS = ("format_version", "message_size", "last_non_ignorable_field")
 MAX_TAG_SIZE = 32
 """Maximum number of characters of a tag."""
@@ -99,11 +100,6 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
     if size == 9:
         return int.from_bytes(data[at + 1 : stop], "little"), stop
     return int.from_bytes(data[at:stop], "little") >> size, stop
-
-
-def decode_zigzag(value: int) -> int:
-    """Decode a zig-zag number, whose lowest bit is the sign."""
-    return value >> 1 ^ -(value & 1)
 
 
 def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
@@ -145,93 +141,53 @@ def read_message(data: bytes) -> list[Any]:
     Raises:
         MalformedError: the bytes are not such a message.
     """
-    try:
-        return _read_fields(data, len(data))
-    except IndexError:
-        raise make_truncation_error("the message", len(data) + 1, len(data)) from None
-
-
-def _read_fields(data: bytes, end: int) -> list[Any]:
-    """Read the fields, with numbers decoded inline: this runs once per transaction of a log."""
-    _, at = read_number(data, 0, end)
-    size, at = read_number(data, at, end)
-    last, at = read_number(data, at, end)
-    if size != end:
-        raise _size_error(size, end)
     values: list[Any] = [None] * len(FIELD_NAMES)
-    previous_id, sizes, from_bytes = -1, _NUMBER_SIZES, int.from_bytes
-    while at < end:
-        id_ = data[at] >> 1
-        if data[at] & 1 or id_ > _LAST_FIELD:
-            _check_ignorable(read_number(data, at, end)[0], last)
-            break
-        if id_ <= previous_id:
-            raise _order_error(id_, previous_id)
-        previous_id = id_
-        at += 1
-        first = data[at]
-        if id_ == UUID:
-            values[1], at = _read_uuid_cached(data, at, end)
-        elif id_ == TAG:
-            values[3], at = read_tag(data, at, end)
-        elif first & 1:
-            start, width = at, sizes[first]
-            at += width
-            values[id_] = from_bytes(data[start + width // 9 : at], "little") >> width % 9
-        else:
-            at += 1
-            values[id_] = first >> 1
-    if at > end:
-        raise make_truncation_error("a number", at - end, 0)
-    for id_ in SIGNED_FIELDS:
-        if values[id_] is not None:
-            values[id_] = values[id_] >> 1 ^ -(values[id_] & 1)
+    *_, (_, at, last) = _iterate_head(data, 0, len(data))
+    for id_, _, value, _ in _iterate_fields(data, at, len(data), last):
+        if id_ <= _LAST_FIELD:
+            values[id_] = value
     return values
 
 
-_uuid_cache: dict[bytes, tuple[bytes, bytes]] = {}
-"""First 16 bytes of a stored UUID -> (all its bytes as stored, the UUID)."""
-_MAX_CACHED_UUIDS = 1024
+def _iterate_head(data: bytes, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, end position, value) of the numbers before the fields."""
+    at = start
+    for name in HEADER_FIELDS:
+        value, at = read_number(data, at, end)
+        yield name, at, value
+        if name == "message_size" and value != end - start:
+            text_ = f"the message declares {value:,} bytes, the event has {end - start:,}"
+            raise MalformedError(text_, finding_id="length-out-of-bounds")
 
 
-def _read_uuid_cached(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Read a UUID, looking first among those that were read before."""
-    key = data[at : at + 16]
-    cached = _uuid_cache.get(key)
-    if cached is not None and data.startswith(cached[0], at):
-        return cached[1], at + len(cached[0])
-    sid, stop = read_uuid(data, at, end)
-    if len(_uuid_cache) >= _MAX_CACHED_UUIDS:
-        _uuid_cache.clear()
-    _uuid_cache[key] = data[at:stop], sid
-    return sid, stop
+def _iterate_fields(data: bytes, at: int, end: int, last: int) -> Iterator[tuple[int, int, Any, int]]:
+    """Yield (id, position of the value, value, end position) of each field.
 
-
-def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
-    """Read the value of a field; return (value, end position)."""
-    if id_ == UUID:
-        return read_uuid(data, at, end)
-    if id_ == TAG:
-        return read_tag(data, at, end)
-    value, at = read_number(data, at, end)
-    return (decode_zigzag(value) if id_ in SIGNED_FIELDS else value), at
-
-
-def _size_error(size: int, end: int) -> MalformedError:
-    """Return the error for a wrong message size."""
-    text_ = f"the message declares {size:,} bytes, the event has {end:,}"
-    return MalformedError(text_, finding_id="length-out-of-bounds")
-
-
-def _order_error(id_: int, before: int) -> MalformedError:
-    """Return the error for fields that are not in ascending order."""
-    return MalformedError(f"field {id_} follows field {before}")
-
-
-def _check_ignorable(id_: int, last: int) -> None:
-    """Check that an unknown field may be ignored: fields up to `last_non_ignorable_field` must be known."""
-    if id_ <= last:
-        raise MalformedError(f"field {id_} is unknown, and marked as not ignorable", finding_id="unsupported-version")
+    The last one may be unknown: its value is all bytes from its id on. Fields up to `last` must be known.
+    """
+    before = -1
+    while at < end:
+        first = data[at]
+        id_, start = read_number(data, at, end) if first & 1 else (first >> 1, at + 1)
+        if id_ <= before:
+            raise MalformedError(f"field {id_} follows field {before}")
+        if id_ > _LAST_FIELD:
+            if id_ <= last:
+                raise MalformedError(
+                    f"field {id_} is unknown, and marked as not ignorable", finding_id="unsupported-version"
+                )
+            yield id_, start, data[at:end], end
+            return
+        value: Any
+        if id_ == UUID:
+            value, at = read_uuid(data, start, end)
+        elif id_ == TAG:
+            value, at = read_tag(data, start, end)
+        else:
+            value, at = read_number(data, start, end)
+            value = value >> 1 ^ -(value & 1) if id_ in SIGNED_FIELDS else value
+        yield id_, start, value, at
+        before = id_
 
 
 class TaggedMessage(Construct):  # type: ignore[misc]
@@ -253,13 +209,18 @@ class TaggedMessage(Construct):  # type: ignore[misc]
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
         """Yield the header fields, then each field with its id and value."""
         at, last = start, 0
-        for name in HEADER_FIELDS:
-            last, stop = read_number(data, at, end)
+        for name, stop, last in _iterate_head(data, start, end):
             yield TracePart(f".{name}", 1, at, stop, last)
-            if name == "message_size" and last != end - start:
-                raise _size_error(last, end - start)
             at = stop
-        yield from _trace_fields(data, at, end, last)
+        for id_, value_at, value, stop in _iterate_fields(data, at, end, last):
+            if id_ > _LAST_FIELD:
+                yield TracePart(".ignorable", 1, at, stop, value)
+                return
+            name = FIELD_NAMES[id_]
+            yield TracePart(f".{name}", 1, at, None)
+            yield TracePart(f".{name}.id", 2, at, value_at, id_)
+            yield TracePart(f".{name}.value", 2, value_at, stop, _display_value(id_, value))
+            at = stop
 
 
 class TaggedFields(dict[str, Any]):
@@ -273,23 +234,6 @@ def _display_value(id_: int, value: Any) -> Any:
     if id_ == UUID:
         return format_uuid(value)
     return decode_text(value) if id_ == TAG else value
-
-
-def _trace_fields(data: bytes, at: int, end: int, last: int) -> Iterator[TracePart]:
-    before = -1
-    while at < end:
-        id_, stop = read_number(data, at, end)
-        if id_ <= before:
-            raise _order_error(id_, before)
-        if id_ >= len(FIELD_NAMES):
-            _check_ignorable(id_, last)
-            yield TracePart(".ignorable", 1, at, end, data[at:end])
-            return
-        before, name = id_, FIELD_NAMES[id_]
-        yield TracePart(f".{name}", 1, at, None)
-        yield TracePart(f".{name}.id", 2, at, stop, id_)
-        value, at = read_value(data, stop, end, id_)
-        yield TracePart(f".{name}.value", 2, stop, at, _display_value(id_, value))
 
 
 class TaggedNumber(Construct):  # type: ignore[misc]

@@ -26,7 +26,14 @@ from binlogtool.format_api.schema_fields import (
     load_little_endian,
 )
 from binlogtool.formats.binlog_events.rows.annotated_rows import load_rows_head_v1, load_rows_head_v2
-from binlogtool.formats.binlog_events.rows.table_map import MAX_COMPILED_COLUMNS, PAD, TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.table_map import (
+    COLUMN_SIZE,
+    MAX_COMPILED_COLUMNS,
+    PAD,
+    RECORD_HEAD,
+    TableMap,
+    column_kinds,
+)
 from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.values.text_kernels import (
     TextValue,
@@ -101,6 +108,8 @@ def copy_text(texts: UInt8s, pos: int, size: int, out: MutableUInt8s, out_pos: i
 # -- values ---------------------------------------------------------------------------------------------------------
 
 _QUOTE = 34
+VALUE_SPACE = 136
+"""Bytes that every value has at least as space; text and bytes, which may be longer, check theirs."""
 
 
 class JsonValue(TextValue):
@@ -296,15 +305,105 @@ def read_head(buf: UInt8s, pos: int, limit: int, has_extra_data: bool) -> tuple[
 
 
 @kernel(read_head)
-def find_images(buf: UInt8s, pos: int, limit: int, code: int, columns: int) -> tuple[int, int]:
-    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[pos]`.
+def find_images(buf: UInt8s, pos: int, limit: int, code: int, columns: int) -> tuple[int, int, int, int, int]:
+    """Find the images of an uncompressed row event with its flags at `buf[pos]`.
 
-    The second offset is -2 if the event has other columns or no rows.
+    Returns:
+        (flags, bytes of extra data with their length, position of the first and of the last bitmap, position of the
+        images); the last is -2 if the event has other columns or no rows.
     """
-    _flags, _extra, count, pos = read_head(buf, pos, limit, code >= WRITE_ROWS_V2)
+    flags, extra, count, before = read_head(buf, pos, limit, code >= WRITE_ROWS_V2)
     size = (columns + 7) >> 3
-    images = pos + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
-    return pos, -2 if count != columns or images >= limit else images
+    after = before + size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else before
+    return flags, extra, before, after, -2 if count != columns or after + size >= limit else after + size
+
+
+class ImageBitmaps(NamedTuple):
+    """Bitmaps of the images of an event's rows.
+
+    kind: INSERTED, UPDATED or DELETED. before, after: positions of the bitmaps of present columns, both the same for an
+    event with one bitmap. befores, afters: numbers of columns present.
+    """
+
+    kind: int
+    before: int
+    befores: int
+    after: int
+    afters: int
+
+
+# --- Kernels for row images ---
+
+
+@kernel(find_value_bounds, load_word, inline=True)
+def find_column_value(
+    buf: UInt8s, pos: int, limit: int, nulls: int, place: int, texts: UInt8s, column: int
+) -> tuple[int, int, int]:
+    """Find the value at `buf[pos]` of a column of an image.
+
+    Args:
+        nulls: position of the image's bitmap of NULLs.
+        place: number of the column among those present.
+        column: position of the column's entry in `texts`.
+
+    Returns:
+        (1 if it is NULL, else 0; start and end of the value); the end is -2 if it does not fit.
+    """
+    if buf[nulls + (place >> 3)] >> (place & 7) & 1:
+        return 1, pos, pos
+    start, end = find_value_bounds(buf, pos, limit, load_word(texts, column + 8), load_word(texts, column + 12))
+    return 0, start, end
+
+
+@kernel(load_word)
+def find_template(texts: UInt8s, table_at: int, map_number: int) -> int:
+    """Return the offset of the template of a TABLE_MAP; 0 if it has no template.
+
+    Args:
+        table_at: offset of the table of templates.
+    """
+    relative = load_word(texts, table_at + 8 + 4 * map_number) if map_number >= 0 else 0
+    return table_at + relative if relative > 0 else 0
+
+
+@kernel(find_column_value, load_word)
+def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, texts: UInt8s, template: int) -> int:
+    """Return the offset after an image; -2 if it does not fit."""
+    nulls = pos
+    pos += (present + 7) >> 3
+    if pos > limit:
+        return -2
+    column = template + RECORD_HEAD
+    place = 0
+    for i in range(load_word(texts, template)):
+        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            _is_null, _start, pos = find_column_value(buf, pos, limit, nulls, place, texts, column)
+            if pos < 0:
+                return -2
+            place += 1
+        column += COLUMN_SIZE
+    return pos
+
+
+@kernel(find_images, count_present_columns, skip_image, load_word)
+def has_valid_images(buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
+    """Return whether `buf[pos:limit]` is the body of a row event whose rows fit the template at `texts[template]`."""
+    if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
+        return False
+    columns = load_word(texts, template)
+    _flags, _extra, before, after, pos = find_images(buf, pos + id_size, limit, code, columns)
+    if pos < 0:
+        return False
+    befores = count_present_columns(buf, before, columns)
+    afters = count_present_columns(buf, after, columns)
+    while pos < limit:
+        start = pos
+        pos = skip_image(buf, pos, limit, before, befores, texts, template)
+        if pos >= 0 and after > before:
+            pos = skip_image(buf, pos, limit, after, afters, texts, template)
+        if pos <= start:
+            return False
+    return pos == limit
 
 
 # --- Kernels that write row events as JSON ---
@@ -321,120 +420,92 @@ def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> 
     return out_pos + size
 
 
-@kernel(find_value_bounds, copy_text, put_short_text, put_value, load_word)
-def put_row_image(
-    buf: UInt8s,
-    pos: int,
-    limit: int,
-    bitmap: int,
-    present: int,
-    texts: UInt8s,
-    record: int,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-) -> tuple[int, int]:
+@kernel(find_column_value, copy_text, put_short_text, put_value, load_word)
+def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_pos: int) -> tuple[int, int]:
     """Write the row image at `buf[pos]` as a JSON object.
 
     Columns whose key has no text are omitted; columns of kind 0 are not even read.
 
     Args:
-        limit: end of the readable bytes.
         bitmap: position of the bitmap of the present columns.
         present: number of columns present.
-        texts: the table of maps.
-        record: position of the map's record in `texts`.
-        out, out_pos, out_limit: the output buffer, where to write, and its end.
 
     Returns:
         (end of the image, end of the output or an error).
     """
     nulls = pos
     pos += (present + 7) >> 3
-    if pos > limit:
+    if pos > memory.n:
         return pos, -2
-    if out_limit - out_pos < 16:
+    if memory.z - out_pos < 16:
         return pos, -1
-    out[out_pos] = 123
+    memory.out[out_pos] = 123
     out_pos += 1
-    column = record + 40
-    position = 0
-    has_member = 0
-    for i in range(load_word(texts, record)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            size = load_word(texts, column + 20)
-            is_null = buf[nulls + (position >> 3)] >> (position & 7) & 1
-            position += 1
-            if out_limit - out_pos < size + 136:
+    column = memory.r + RECORD_HEAD
+    place = 0
+    members = 0
+    for i in range(load_word(memory.texts, memory.r)):
+        if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            size = load_word(memory.texts, column + 20)
+            is_null, start, pos = find_column_value(memory.buf, pos, memory.n, nulls, place, memory.texts, column)
+            if pos < 0:
+                return start, -2
+            if memory.z - out_pos < size + VALUE_SPACE:
                 return pos, -1
-            start = out_pos
+            place += 1
+            member = out_pos
             if size > 0:
-                first = 1 if has_member == 0 else 0
-                out_pos = copy_text(texts, record + load_word(texts, column + 16) + first, size - first, out, out_pos)
-                has_member = 1
+                first = 1 if members == 0 else 0
+                name = memory.r + load_word(memory.texts, column + 16) + first
+                out_pos = copy_text(memory.texts, name, size - first, memory.out, out_pos)
+                members += 1
+            kind = load_word(memory.texts, column)
             if is_null:
-                out_pos = put_short_text(0x6C6C756E, 4, out, out_pos)
-            else:
-                kind = load_word(texts, column)
-                pos, end = find_value_bounds(
-                    buf, pos, limit, load_word(texts, column + 8), load_word(texts, column + 12)
+                out_pos = put_short_text(0x6C6C756E, 4, memory.out, out_pos)
+            elif kind > 0 or size > 0:
+                base = load_word(memory.texts, column + 24)
+                base = base + memory.r if base > 0 else -1
+                out_pos = put_value(
+                    memory.buf,
+                    start,
+                    pos,
+                    kind,
+                    load_word(memory.texts, column + 4),
+                    JsonValue(_QUOTE, memory.texts, base, 0, memory.out, memory.z),
+                    out_pos,
                 )
-                if end < 0:
-                    return pos, -2
-                if kind > 0 or size > 0:
-                    base = load_word(texts, column + 24)
-                    base = base + record if base > 0 else -1
-                    parameter = load_word(texts, column + 4)
-                    out_pos = put_value(
-                        buf, pos, end, kind, parameter, JsonValue(_QUOTE, texts, base, 0, out, out_limit), out_pos
-                    )
                 if out_pos < 0:
                     return pos, out_pos
-                pos = end
             if size == 0:
-                out_pos = start
-        column += 32
-    if out_limit - out_pos < 16:
+                out_pos = member
+        column += COLUMN_SIZE
+    if memory.z - out_pos < 16:
         return pos, -1
-    out[out_pos] = 125
+    memory.out[out_pos] = 125
     return pos, out_pos + 1
 
 
 @kernel(put_row_image, put_short_text)
-def put_row(
-    memory: RowMemory, pos: int, before: int, before_count: int, after: int, after_count: int, out_pos: int
-) -> tuple[int, int]:
-    """Write one row as a JSON object with its images.
-
-    Args:
-        before, after: positions of the bitmaps of present columns; -1 = no such image.
-        before_count, after_count: numbers of columns present.
-
-    Returns:
-        (end of the images, end of the output or an error).
-    """
+def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> tuple[int, int]:
+    """Write one row as a JSON object with its images; return (end of the images, end of the output or an error)."""
     if memory.z - out_pos < 64:
         return pos, -1
     memory.out[out_pos] = 123
     out_pos += 1
-    if before >= 0:
+    if images.kind != INSERTED:
         memory.out[out_pos] = 34
         out_pos = put_short_text(0x3A2265726F666562, 8, memory.out, out_pos + 1)
-        pos, out_pos = put_row_image(
-            memory.buf, pos, memory.n, before, before_count, memory.texts, memory.r, memory.out, out_pos, memory.z
-        )
+        pos, out_pos = put_row_image(memory, pos, images.before, images.befores, out_pos)
         if out_pos < 0:
             return pos, out_pos
         if memory.z - out_pos < 64:
             return pos, -1
-        if after >= 0:
+        if images.kind == UPDATED:
             memory.out[out_pos] = 44
             out_pos += 1
-    if after >= 0:
+    if images.kind <= UPDATED:
         out_pos = put_short_text(0x3A22726574666122, 8, memory.out, out_pos)
-        pos, out_pos = put_row_image(
-            memory.buf, pos, memory.n, after, after_count, memory.texts, memory.r, memory.out, out_pos, memory.z
-        )
+        pos, out_pos = put_row_image(memory, pos, images.after, images.afters, out_pos)
         if out_pos < 0:
             return pos, out_pos
     if memory.z - out_pos < 16:
@@ -444,9 +515,7 @@ def put_row(
 
 
 @kernel(put_row)
-def put_rows(
-    memory: RowMemory, pos: int, before: int, before_count: int, after: int, after_count: int, out_pos: int
-) -> int:
+def put_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> int:
     """Write all rows up to the end of the event, separated by commas."""
     start = pos
     while pos < memory.n:
@@ -455,7 +524,7 @@ def put_rows(
                 return -1
             memory.out[out_pos] = 44
             out_pos += 1
-        row_end, out_pos = put_row(memory, pos, before, before_count, after, after_count, out_pos)
+        row_end, out_pos = put_row(memory, pos, images, out_pos)
         if out_pos < 0:
             return out_pos
         if row_end == pos:
@@ -464,9 +533,7 @@ def put_rows(
     return out_pos
 
 
-@kernel(
-    copy_text, count_present_columns, find_images, load_word, put_rows, put_short_text, put_unsigned, read_head,
-)  # fmt: skip
+@kernel(copy_text, count_present_columns, find_images, load_word, put_rows, put_short_text, put_unsigned)
 def put_rows_event(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
     out_limit: int
@@ -481,18 +548,9 @@ def put_rows_event(
         record: position of the record of the event's table map.
     """
     columns = load_word(texts, record)
-    pos += load_word(texts, record + 4)
-    bitmap, images = find_images(buf, pos, limit, code, columns)
-    flags, extra, _count, _bitmaps = read_head(buf, pos, limit, code >= WRITE_ROWS_V2)
+    flags, extra, before, after, images = find_images(buf, pos + load_word(texts, record + 4), limit, code, columns)
     if images < 0 or extra > 2:
         return -2
-    kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    before = -1 if kind == INSERTED else bitmap
-    after = -1
-    if kind <= UPDATED:
-        after = images - ((columns + 7) >> 3)
-    before_count = count_present_columns(buf, before, columns) if before >= 0 else 0
-    after_count = count_present_columns(buf, after, columns) if after >= 0 else 0
     title = load_word(texts, record + 28)
     names = load_word(texts, record + 36)
     if out_limit - out_pos < title + names + 64:
@@ -500,8 +558,13 @@ def put_rows_event(
     out_pos = copy_text(texts, record + load_word(texts, record + 24), title, out, out_pos)
     out_pos = put_unsigned(flags, out, out_pos, out_limit)
     out_pos = copy_text(texts, record + load_word(texts, record + 32), names, out, out_pos)
+    befores = count_present_columns(buf, before, columns)
+    afters = count_present_columns(buf, after, columns)
     out_pos = put_rows(
-        RowMemory(buf, limit, texts, record, out, out_limit), images, before, before_count, after, after_count, out_pos
+        RowMemory(buf, limit, texts, record, out, out_limit),
+        images,
+        ImageBitmaps((code - WRITE_ROWS_V1) % VERSION_OFFSET, before, befores, after, afters),
+        out_pos,
     )
     if out_pos < 0:
         return out_pos
@@ -510,71 +573,12 @@ def put_rows_event(
     return put_short_text(0x7D5D, 2, out, out_pos)
 
 
-# --- Kernels for row images ---
+# --- Template of a table whose rows are written as events ---
 
-EVENT_RECORD_HEAD_SIZE, EVENT_RECORD_COLUMN_SIZE = 24, 40
-"""Sizes of a template's header and of each column's entry, in bytes."""
 GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER, STAMPED = 1, 2, 4, 8, 16, 32, 64
 """Flags of a column in a template. GENERATED: statements must not name it. KEY: it is part of the primary key. CAST: a
 condition outside the key compares its bytes; HEX: as X'…'. NO_CONDITION: no condition is possible. NUMBER: a condition
 compares its number. STAMPED: an UPDATE that does not name it may set it to the current time."""
-
-
-@kernel(load_word)
-def find_template(texts: UInt8s, table_at: int, map_number: int) -> int:
-    """Return the offset of the template of a TABLE_MAP; 0 if it has no template.
-
-    Args:
-        table_at: offset of the table of templates.
-    """
-    relative = load_word(texts, table_at + 8 + 4 * map_number) if map_number >= 0 else 0
-    return table_at + relative if relative > 0 else 0
-
-
-@kernel(find_value_bounds, load_word)
-def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, texts: UInt8s, template: int) -> int:
-    """Return the offset after an image; -2 if it does not fit."""
-    nulls = pos
-    pos += (present + 7) >> 3
-    if pos > limit:
-        return -2
-    entry = template + EVENT_RECORD_HEAD_SIZE
-    place = 0
-    for i in range(load_word(texts, template)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            if not buf[nulls + (place >> 3)] >> (place & 7) & 1:
-                _, pos = find_value_bounds(buf, pos, limit, load_word(texts, entry + 8), load_word(texts, entry + 12))
-                if pos < 0:
-                    return -2
-            place += 1
-        entry += EVENT_RECORD_COLUMN_SIZE
-    return pos
-
-
-@kernel(find_images, count_present_columns, skip_image, load_word)
-def has_valid_images(buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
-    """Return whether `buf[pos:limit]` is the body of a row event whose rows fit the template at `texts[template]`."""
-    if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
-        return False
-    columns = load_word(texts, template)
-    before, pos = find_images(buf, pos + id_size, limit, code, columns)
-    if pos < 0:
-        return False
-    kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    after = before + ((columns + 7) >> 3) if kind == UPDATED else before
-    befores = count_present_columns(buf, before, columns)
-    afters = count_present_columns(buf, after, columns)
-    while pos < limit:
-        start = pos
-        pos = skip_image(buf, pos, limit, before, befores, texts, template)
-        if pos >= 0 and kind == UPDATED:
-            pos = skip_image(buf, pos, limit, after, afters, texts, template)
-        if pos <= start:
-            return False
-    return pos == limit
-
-
-# --- Template of a table whose rows are written as events ---
 
 
 def build_event_template(table: TableMap) -> bytes:
@@ -585,6 +589,6 @@ def build_event_template(table: TableMap) -> bytes:
         return b""
     if len(kinds) > MAX_COMPILED_COLUMNS or not kinds:
         return b""
-    head = [len(kinds), 0, 0, 0, EVENT_RECORD_HEAD_SIZE + EVENT_RECORD_COLUMN_SIZE * len(kinds), len(table.body)]
+    head = [len(kinds), 0, 0, 0, RECORD_HEAD + COLUMN_SIZE * len(kinds), len(table.body), 0, 0, 0, 0]
     columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table.body + PAD

@@ -552,7 +552,7 @@ class TableMap:
         table_id_size: size of the table id in bytes, here and in the row events.
         mariadb: whether a MariaDB server wrote it; None = unknown.
         declared: names and other properties of the columns come from earlier statements of the log.
-        uncertain: why the column names from these statements are not used; "" = they are certain.
+        uncertain: why the column names from these statements are not used, or only assumed; "" = they are certain.
         memo: objects that other modules derive from this map and cache here (decoders); not part of its value.
     """
 
@@ -595,6 +595,7 @@ class TableMap:
             "database": self.database,
             "table": self.table,
             **({"declared": DECLARED_FROM_DDL} if self.declared else {}),
+            **({"assumed": True} if self.declared and self.uncertain else {}),
             "columns": self._columns_as_json(),
         }
         if self.primary_key is not None:
@@ -853,8 +854,8 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 
 # --- Table maps as bytes for the JSON kernels ---
 
-RECORD_HEAD = 40
-COLUMN_SIZE = 32
+RECORD_HEAD, COLUMN_SIZE = 40, 40
+"""Bytes of the head of a record, or of a template for SQL (`sql.fast_path`), and of each column's entry."""
 PAD = bytes(8)
 """Padding after the last text: texts are copied in steps of eight bytes."""
 
@@ -909,9 +910,11 @@ def encode_map_record(
     for column, kind, key in zip(table_map.columns, kinds, table_map.column_keys, strict=True):
         kernel_kind, values = decoder_kind(column, kind), _encode_choices(column, quote)
         if column_keys is None or key in column_keys:
-            columns += [*kernel_kind, *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
+            name_place = texts.add(b"," + quote(key) + b":")
+            entry = [*kernel_kind, *name_place, texts.add(values)[0] if values else 0]
         else:
-            columns += [*(kernel_kind._replace(kind=0) if kind.kind in _UNCHECKED_KINDS else kernel_kind), 0, 0, 0, 0]
+            entry = [*(kernel_kind._replace(kind=0) if kind.kind in _UNCHECKED_KINDS else kernel_kind)]
+        columns += entry + [0] * (COLUMN_SIZE // 4 - len(entry))
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
 
 

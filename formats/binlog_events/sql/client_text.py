@@ -466,7 +466,9 @@ def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
         )  # clients take the last two bytes of `*/*` for a comment start
     if DELIMITER not in sql and charset not in _ASCII_OVERLAPPING_CHARSETS:
         return sql + STATEMENT_END
-    other = _choose_delimiter(sql)
+    number = 0
+    while (other := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
+        number += 1
     return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
 
 
@@ -474,14 +476,6 @@ def _has_safe_start(sql: bytes) -> bool:
     """Return whether the statement begins with a word that is not a client command."""
     first = _FIRST_WORD.match(sql)
     return first is not None and first[0].upper() in _SAFE_STARTS
-
-
-def _choose_delimiter(sql: bytes) -> bytes:
-    """Return a delimiter that the text does not contain; clients truncate delimiters to 15 bytes."""
-    number = 0
-    while (delimiter := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
-        number += 1
-    return delimiter
 
 
 def terminate_safe(sql: bytes) -> bytes:

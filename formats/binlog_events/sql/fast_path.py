@@ -44,8 +44,6 @@ from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext,
 from binlogtool.formats.binlog_events.event_schemas import parse_query
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     CAST,
-    EVENT_RECORD_COLUMN_SIZE,
-    EVENT_RECORD_HEAD_SIZE,
     GENERATED,
     HEX,
     KEY,
@@ -55,8 +53,10 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     build_event_template,
 )
 from binlogtool.formats.binlog_events.rows.table_map import (
+    COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
     PAD,
+    RECORD_HEAD,
     TableMap,
     column_kinds,
     encode_map_table,
@@ -486,8 +486,8 @@ def _build_statement_template(table: TableMap) -> bytes:
         return b""
     key_columns = {index for index, _ in table.primary_key or ()}
     texts = [quote_identifier(table.database) + b"." + quote_identifier(table.table)]
-    at = EVENT_RECORD_HEAD_SIZE + EVENT_RECORD_COLUMN_SIZE * len(kinds)
-    head = [len(kinds), at, len(texts[0]), len(key_columns), 0, 0]
+    at = RECORD_HEAD + COLUMN_SIZE * len(kinds)
+    head = [len(kinds), at, len(texts[0]), len(key_columns), 0, 0, 0, 0, 0, 0]
     at += len(texts[0])
     columns = list[int]()
     for index, (column, kind) in enumerate(zip(table.columns, kinds, strict=True)):
@@ -588,10 +588,13 @@ class FastScriptWriter:
         if not self._can_write(script):
             return b"", self._continue_statement(script, batch, start, stop)
         notes = self._context.tracker.track_batch(batch.batch if isinstance(batch, FlatRecords) else batch)
-        events = self._get_events(batch, notes, limits)
+        if self._cached_events is None or self._cached_events[0] is not batch:
+            self._cached_events = None  # release its memory first
+            self._cached_events = batch, self._load_events(batch, notes, limits)
+        events = self._cached_events[1]
         if events is None:
             return b"", start
-        kernel, texts = self._get_kernel(script, events)
+        kernel, texts = self._get_kernel(script)
         parts, base = list[bytes](), batch.batch.base if isinstance(batch, FlatRecords) else batch.base
         while start < stop:
             self._load_state(script, base)
@@ -604,13 +607,6 @@ class FastScriptWriter:
                 return (b"".join([*parts, text]) if parts else text), start
             parts.append(bytes(text))
         return b"".join(parts), start
-
-    def _get_events(self, batch: Batch | FlatRecords, notes: TrackedBatch, limits: Limits) -> ScriptEvents | None:
-        """Return the events of a batch for the kernels, cached; None if kernels cannot read them."""
-        if self._cached_events is None or self._cached_events[0] is not batch:
-            self._cached_events = None  # release its memory first
-            self._cached_events = batch, self._load_events(batch, notes, limits)
-        return self._cached_events[1]
 
     def _load_events(self, batch: Batch | FlatRecords, notes: TrackedBatch, limits: Limits) -> ScriptEvents | None:
         """Load the events of a batch for the kernels; None if they cannot read them."""
@@ -637,7 +633,7 @@ class FastScriptWriter:
 
         return load_nested_events(batch, fill_maps, description, self._texts, self._compile)
 
-    def _get_kernel(self, script: SqlScript, events: ScriptEvents) -> tuple[Kernel, bytes]:
+    def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
         description, is_exact = self._context.description, script.options.rows == "exact"
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
@@ -710,7 +706,10 @@ class FastScriptWriter:
         state[statements.ROW_FLAG_MASK] = sum(row_check_variables(description))
         state[statements.GTID_AUTOMATIC] = script.session.gtid_next == "AUTOMATIC"
         state[statements.THREAD_ID] = _parse_number(variables.get("@@session.pseudo_thread_id", ""))
-        state[statements.TIMESTAMP_US] = _parse_microseconds(variables.get("TIMESTAMP", ""))
+        seconds, _, part = variables.get("TIMESTAMP", "").partition(".")
+        state[statements.TIMESTAMP_US] = (
+            1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
+        )
         state[statements.SESSION_NUMBER] = self._transitions.session_number(script.session)
         self._load_database(script.session.database)
 
@@ -790,12 +789,6 @@ def _parse_number(text: str) -> int:
     """Return the number in a text; -1 if it is not a number, or too large for a slot."""
     number = int(text) if text.isdecimal() else -1
     return number if number < 1 << 63 else -1
-
-
-def _parse_microseconds(time: str) -> int:
-    """Return a TIMESTAMP in microseconds; -1 if the session has none."""
-    seconds, _, part = time.partition(".")
-    return 1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
 
 
 _SESSION_SLOTS = (

@@ -39,7 +39,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     qualify_table_name,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid

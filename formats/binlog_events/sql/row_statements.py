@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.rows.rows_event import (
@@ -56,6 +56,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     uncompress_rows,
 )
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget
@@ -123,7 +124,7 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
         whole, rows = _reverse_minimal_update(bytes(data), at, table, head)
         return opposite, _build_header(opposite, body, whole, table) + rows
     _require_full_images(head, table)
-    images = list(_iter_reversed_rows(code, bytes(data), at, head, table))
+    images = list(_iter_reversed_rows(bytes(data), at, head, table))
     return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
 
 
@@ -204,7 +205,7 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
             raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
 
 
-def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
+def _iter_reversed_rows(data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
     """Yield the images of each row, with those of an update exchanged."""
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
@@ -260,16 +261,6 @@ class ImageValue(NamedTuple):
 
 
 Image = list[ImageValue]
-
-
-def format_row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """Return the statements of a row event.
-
-    Raises:
-        Inexact: no statements have exactly the same effect.
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
-    """
-    return _create_writer(code, table, limits).write_all(iter_row_images(code, body, table, limits))
 
 
 def format_flashback_statements(
@@ -655,7 +646,13 @@ class RowEventWriter(msgspec.Struct):
         if self._is_filling_new_table(context):
             return [format_rows_binlog(event, table, description, context.limits)], None
         try:
-            statements = format_row_statements(event.code, event.body, table, context.limits) if reason is None else []
+            statements = (
+                _create_writer(event.code, table, context.limits).write_all(
+                    iter_row_images(event.code, event.body, table, context.limits)
+                )
+                if reason is None
+                else []
+            )
         except Inexact as error:
             reason, statements = str(error), []
         if (
@@ -712,6 +709,9 @@ _MAX_VALUE_CHARACTERS = 1 << 12
 """Maximum number of characters of a value that are shown."""
 
 
+_ESCAPED = "# the log does not name the character set of this statement: bytes that are not ASCII are escaped\n"
+
+
 def format_row_comments(context: EventContext, table: TableMap) -> bytes:
     """Return the rows of a row event as comments; nothing for other events.
 
@@ -725,13 +725,19 @@ def format_row_comments(context: EventContext, table: TableMap) -> bytes:
     return "".join(f"### {line}\n" for line in lines).encode()
 
 
-def format_statement_comments(context: EventContext) -> bytes:
-    """Return, as comments, the statement that the following row events belong to, if the log has it."""
+def format_statement_comments(context: EventContext, status_vars: bytes) -> bytes:
+    """Return, as comments, the statement that the following row events belong to, if the log has it.
+
+    Args:
+        status_vars: status variables of the last QUERY of the transaction, which name the client's character set.
+    """
     code, body = context.event.code, bytes(context.event.body)
     if code not in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
         return b""
-    text = (body if code == _T.ANNOTATE_ROWS else body[1:]).decode("utf-8", "backslashreplace")
-    return "".join(f"#Q> {_make_printable(line)}\n" for line in text.splitlines()).encode()
+    text, remark = decode_annotation_text(body[code == _T.ROWS_QUERY :], status_vars), ""
+    if isinstance(text, bytes):
+        text, remark = text.decode("ascii", "backslashreplace"), _ESCAPED
+    return (remark + "".join(f"#Q> {_make_printable(line)}\n" for line in text.splitlines())).encode()
 
 
 def _iter_row_lines(code: int, row: Mapping[str, Any], table: TableMap) -> Iterator[str]:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
-from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event
+from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event, parse_query
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     PREPARED_XA,
     ROLLBACK_ALTER,
@@ -108,6 +108,7 @@ if TYPE_CHECKING:
 # --- First and last lines of a script ---
 
 _MAX_MISSING_LINES = 1000
+_ROLLED_BACK = "the last transaction has no end in what was read; the script rolls it back"
 """Maximum number of lines at the end of a script about missing parts."""
 
 
@@ -527,6 +528,8 @@ class SqlScript(EventStatementWriter):
     """Number of row changes written; only counted for scripts that have only some of the rows."""
     is_empty: bool = True
     """True if nothing from the log has been written so far."""
+    ends_open: bool = False
+    """True if the log ended inside a transaction, which the script rolls back."""
     partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
     _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
 
@@ -628,15 +631,18 @@ class SqlScript(EventStatementWriter):
             return b""
         is_complete = not (self.transaction.is_damaged or self.stop_finding)
         last = self._flush_rows(self.frame.announced) if is_complete else b""
-        last += self._commit_implied(NO_OWNER) + self._roll_back()
+        last += self._commit_implied(NO_OWNER)
+        rollback = self._roll_back()
+        self.ends_open, last = bool(rollback) and is_complete, last + rollback
         return last + self.frame.write_footer(self.session, [self.stop_finding.message] if self.stop_finding else [])
 
     def final_findings(self) -> Sequence[Finding]:
         """Return findings about parts that the options left out, and about requirements of the script."""
-        description = self.frame.announced
+        description, partial = self.frame.announced, list(self.partial_transactions.list_findings())
+        unfinished = make_finding("incomplete-transaction", None, 0, _ROLLED_BACK, severity=Severity.WARNING)
         return [
             *self.script_filter.list_findings(),
-            *self.partial_transactions.list_findings(),
+            *(partial or ([unfinished] if self.ends_open else [])),
             *self.sizes.list_findings(description),
         ]
 
@@ -658,6 +664,7 @@ class SqlScript(EventStatementWriter):
         prefix += self._commit_implied(context.owner)
         if code in GTID_EVENTS or (step is GroupStep.OPENS and not was_open):
             prefix += self._roll_back()  # the previous transaction has no end
+            self.transaction.status_vars = b""
         if not self.skips_next and self.script_filter.stop_at_annotation(context):
             return prefix
         return self._write_event(context, step, prefix)
@@ -697,8 +704,11 @@ class SqlScript(EventStatementWriter):
 
     def _write_comments(self, context: EventContext) -> bytes:
         """Return the contents of the event as comments."""
+        if context.event.code in QUERY_EVENTS:
+            with suppress(MalformedError):
+                self.transaction.status_vars = parse_query(bytes(context.event.body)).status_vars
         if context.event.code not in ROW_EVENTS or context.table is None:
-            return format_statement_comments(context)
+            return format_statement_comments(context, self.transaction.status_vars)
         if context.left_out or (
             self.options.includes_table is not None and not self.options.includes_table(context.table.qualified_name)
         ):

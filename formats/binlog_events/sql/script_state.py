@@ -166,7 +166,7 @@ class ScriptTransaction(msgspec.Struct):
     `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, so the rest must not be
     written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the transaction that the
     script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
-    transaction has used yet; a ROLLBACK releases it.
+    transaction has used yet; a ROLLBACK releases it. `status_vars`: status variables of its last QUERY.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -175,6 +175,7 @@ class ScriptTransaction(msgspec.Struct):
     current_owner: TransactionOwner = NO_OWNER
     implied_owner: TransactionOwner = NO_OWNER
     has_unused_gtid: bool = False
+    status_vars: bytes = b""
 
     @property
     def is_as_logged(self) -> bool:
@@ -255,11 +256,6 @@ def get_statement_kind(context: EventContext) -> QueryKind | None:
     return get_query_kind(code, context.event.body) if code in QUERY_EVENTS else None
 
 
-def is_transaction_start(context: EventContext) -> bool:
-    """Return whether this event begins a transaction and has no other effect."""
-    return context.event.code in GTID_EVENTS or get_statement_kind(context) in (QueryKind.BEGIN, QueryKind.XA_START)
-
-
 def is_transaction_end(context: EventContext) -> bool:
     """Return whether this event ends a transaction and has no other effect."""
     return context.event.code in EVENTS_ENDING_TRANSACTIONS or get_statement_kind(context) in FINISHING_STATEMENTS
@@ -299,19 +295,14 @@ class StatementPattern:
         if not words or words[0] != self._first:
             return False
         pattern = self._words
-        if _starts_with(words, pattern, database):
+        if len(words) >= len(pattern) and all(
+            _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
+        ):
             return True
         is_list = (
             len(pattern) == 3 and pattern[0] == b"DROP" and pattern[1] in _LIST_OBJECTS and words[1:2] == pattern[1:2]
         )
         return is_list and any(_is_same_word(word, pattern[2], database) for word in words[2:])
-
-
-def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes | None) -> bool:
-    """Return whether the words begin with the words of the pattern."""
-    return len(words) >= len(pattern) and all(
-        _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
-    )
 
 
 def _is_same_word(word: bytes, pattern_word: bytes, database: bytes | None) -> bool:
@@ -418,7 +409,7 @@ class ScriptFilter:
         if not self.is_partial or self.waiting is None:
             return text
         held, before = self.waiting
-        if is_transaction_start(context):
+        if context.event.code in GTID_EVENTS or get_statement_kind(context) in (QueryKind.BEGIN, QueryKind.XA_START):
             self.waiting = (held + text, before)
             return b""
         if step is GroupStep.ENDS and (is_transaction_end(context) or not changes):

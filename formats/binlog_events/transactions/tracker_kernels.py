@@ -18,6 +18,7 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     ENDS,
     GROUP_BITS,
+    INSIDE,
     IS_GTID,
     IS_MAP,
     IS_QUERY,
@@ -38,9 +39,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     step_group,
 )
 from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, EventType
-
-__all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_STATE_SIZE", "track_nested"]
-
 
 # --- Kernel that tracks transactions ---
 
@@ -63,8 +61,9 @@ __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_ST
 """GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: owner of the group: number of its
 source's text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: type
 of the last GTID event, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids
-minus 1. CONTAINER_RECORD: if groups are separate (`track_separate_groups`), the record that contains the group. TURN:
-number of statements and groups so far. MAP_TURN: TURN at the last TABLE_MAP."""
+minus 1. CONTAINER_RECORD: if groups are separate, the record that contains the group; of nested events, the offset of
+the event that contains them, -1 = none. TURN: number of statements and groups so far. MAP_TURN: TURN at the last
+TABLE_MAP."""
 
 
 @kernel()
@@ -91,12 +90,13 @@ class MapTable(NamedTuple):
     """Known table maps.
 
     ids: see `find_id_slot`. known, known_places: their bodies (`is_known_body`), and for each body its start and its
-    size in bytes.
+    size in bytes. turns: for each map, the turn of the last statement that defined it.
     """
 
     ids: Int64s
     known: Int64s
     known_places: Int64s
+    turns: MutableInt64s
 
 
 @kernel(is_known_body, load_little_endian, find_id_slot)
@@ -155,106 +155,81 @@ class OwnerColumns(NamedTuple):
 
 @kernel()
 def use_map(
-    trait: int, map_number: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s, map_turns: MutableInt64s
+    trait: int, map_number: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s, maps: MapTable
 ) -> int:
     """Return the table map number of an event, -1 for a row event whose statement has no TABLE_MAP.
 
     A TABLE_MAP becomes valid; the last row event of a statement ends the statement.
     """
     if trait & IS_MAP:
-        map_turns[map_number] = state[TURN] + 0
+        maps.turns[map_number] = state[TURN] + 0
         state[MAP_TURN] = state[TURN] + 0
     elif trait & IS_ROWS:
-        if map_number >= 0 and map_turns[map_number] != state[TURN]:
+        if map_number >= 0 and maps.turns[map_number] != state[TURN]:
             map_number = -1
         if limit - pos > state[ID_SIZE] and buf[pos + state[ID_SIZE]] & STMT_END:
             state[TURN] += 1
     return map_number
 
 
+class TrackingTables(NamedTuple):
+    """Constants and groups; traits: see `build_traits`; words: `WORD_TABLE`.
+
+    groups: the group number of each event, if groups are separate.
+    """
+
+    traits: Int64s
+    words: Int64s
+    groups: Int64s
+
+
 @kernel(find_map_number, get_mark, is_possible_ddl, step_group, track_gtid, use_map)
 def track_events(
     i: int,
     stop: int,
+    is_separate: int,
     frames: FrameColumns,
     buf: UInt8s,
     state: MutableInt64s,
-    traits: Int64s,
-    words: Int64s,
-    map_table: MapTable,
-    map_turns: MutableInt64s,
+    tables: TrackingTables,
+    maps: MapTable,
     owners: OwnerColumns,
 ) -> int:
     """Fill `owners` for the events from `i` on; return where the kernel stopped.
 
-    `traits`: see `build_traits`. `words`: `WORD_TABLE`. `map_turns`: for each table map, the turn of the last statement
-    that defined it.
+    `is_separate`: 1 = all events of a group have the owner of the first one, and their own table maps.
     """
     while i < stop:
         code = frames.codes[i]
-        trait = traits[code]
+        trait = tables.traits[code]
         p = frames.starts[i]
         n = frames.ends[i]
         map_number = -1
         if trait & (IS_ROWS | IS_MAP):
-            map_number = find_map_number(trait, buf, p, n, state, map_table)
+            map_number = find_map_number(trait, buf, p, n, state, maps)
         if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
             return i
-        if trait & IS_GTID and not track_gtid(code, frames.servers[i], buf, p, n, state):
+        is_inside = is_separate > 0 and tables.groups[i] == state[CONTAINER_RECORD]
+        if trait & IS_GTID and not is_inside and not track_gtid(code, frames.servers[i], buf, p, n, state):
             return i
-        step_result = step_group(state[GROUP_STATE], get_mark(trait, words, buf, p, n))
-        state[GROUP_STATE] = step_result & GROUP_BITS
-        role = step_result >> STEP_AT & STEP_BITS
+        role = INSIDE if is_inside else OPENS
+        if is_separate > 0:
+            state[CONTAINER_RECORD] = tables.groups[i] + 0
+        else:
+            step_result = step_group(state[GROUP_STATE], get_mark(trait, tables.words, buf, p, n))
+            state[GROUP_STATE] = step_result & GROUP_BITS
+            role = step_result >> STEP_AT & STEP_BITS
         if role == OPENS and not trait & IS_GTID:
             state[SOURCE] = -1
+        if is_separate > 0 and role == OPENS:
+            state[TURN] += 1
         owners.sources[i] = -1 if role == OUTSIDE else state[SOURCE]
         owners.numbers[i] = state[GTID_NUMBER]
-        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, map_turns)
+        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, maps)
         if role == ENDS:
             state[SOURCE] = -1
-        if role == ENDS or role == OPENS:  # noqa: SIM109 - a kernel
+        if role == ENDS or (role == OPENS and is_separate == 0):
             state[TURN] += 1
-        i += 1
-    return stop
-
-
-@kernel(find_map_number, is_possible_ddl, track_gtid, use_map)
-def track_separate_groups(
-    i: int,
-    stop: int,
-    frames: FrameColumns,
-    buf: UInt8s,
-    state: MutableInt64s,
-    traits: Int64s,
-    groups: Int64s,
-    map_table: MapTable,
-    map_turns: MutableInt64s,
-    owners: OwnerColumns,
-) -> int:
-    """Track events in separate groups: all events of a group have the owner of the first one, and their own table maps.
-
-    `groups`: group number of each event. `map_turns`: as for `track_events`.
-    """
-    while i < stop:
-        trait = traits[frames.codes[i]]
-        p = frames.starts[i]
-        n = frames.ends[i]
-        is_first = groups[i] != state[CONTAINER_RECORD]
-        map_number = -1
-        if trait & (IS_ROWS | IS_MAP):
-            map_number = find_map_number(trait, buf, p, n, state, map_table)
-        if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
-            return i
-        if is_first:
-            if trait & IS_GTID and not track_gtid(frames.codes[i], frames.servers[i], buf, p, n, state):
-                return i
-            if not trait & IS_GTID:
-                state[SOURCE] = -1
-            state[CONTAINER_RECORD] = groups[i]
-            state[TURN] += 1
-        owners.sources[i] = state[SOURCE]
-        owners.numbers[i] = state[GTID_NUMBER]
-        owners.maps[i] = use_map(trait, map_number, buf, p, n, state, map_turns)
         i += 1
     return stop
 
@@ -310,7 +285,7 @@ class CompiledTracker:
 
     def __init__(self, tracker: EventTracker, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker = tracker
-        self._kernel = compile_(track_events if tracker.container_record is None else track_separate_groups)
+        self._kernel = compile_(track_events)
         self._traits = build_traits(UNSUPPORTED_EVENTS)
         self._columns = tuple(array("q") for _ in range(3))
         self._last_notes: TrackedBatch | None = None
@@ -328,7 +303,7 @@ class CompiledTracker:
         self._map_turns, self._maps_version = array("q", [0]), self._tracker.maps.version
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._state[ID_SIZE] = self._tracker.maps.id_size
-        self._resize(1024)
+        self._build_id_table()
 
     # -- a batch -------------------------------------------------------------------------------------------------------
 
@@ -345,13 +320,15 @@ class CompiledTracker:
         self._begin_batch(batch.frames.count)
         frames = FrameColumns._make(as_int_column(batch.frames[name], batch.frames.count) for name in _COLUMN_NAMES)
         containers = None if batch.positions is None else batch.positions.record
-        words = WORD_TABLE if containers is None else as_int_column(containers, batch.frames.count)
+        groups = WORD_TABLE if containers is None else as_int_column(containers, batch.frames.count)
+        tables = TrackingTables(self._traits, WORD_TABLE, groups)
+        is_separate = int(self._tracker.container_record is not None)
         at, step, count = 0, 1, batch.frames.count
         while True:
-            maps = MapTable(self._id_table, self._map_bodies, self._map_offsets)
+            maps = MapTable(self._id_table, self._map_bodies, self._map_offsets, self._map_turns)
             next_index = self._kernel(
-                at, count, frames, batch.window, self._state, self._traits, words, maps,
-                self._map_turns, OwnerColumns._make(self._columns),
+                at, count, is_separate, frames, batch.window, self._state, tables, maps,
+                OwnerColumns._make(self._columns),
             )  # fmt: skip
             if next_index == count:
                 break
@@ -494,7 +471,7 @@ class CompiledTracker:
         self._maps_version = tracker.maps.version
         if self._valid_maps != valid_maps:
             self._valid_maps = dict(valid_maps)
-            self._resize(len(self._id_table) // 2)
+            self._build_id_table()
         if tracker.container_record is not None:
             state[CONTAINER_RECORD] = tracker.container_record
         state[TURN] += 1
@@ -502,15 +479,26 @@ class CompiledTracker:
             number = self.register_map(self._valid_maps[table_id])  # that of `_id_table`: an equal map may be older
             self._map_turns[number] = state[MAP_TURN] = state[TURN]
 
-    def _resize(self, size: int) -> None:
-        """Rebuild the table of ids so that it is at most half full."""
-        while size < 2 * len(self._valid_maps):
-            size *= 2
-        self._state[ID_TABLE_MASK] = size - 1
-        self._id_table = array("q", [0, -1]) * size
-        for table_id, table_map in self._valid_maps.items():
-            at = find_id_slot(table_id, self._id_table, size - 1)
-            self._id_table[2 * at], self._id_table[2 * at + 1] = table_id + 1, self.register_map(table_map)
+    def _build_id_table(self) -> None:
+        self._id_table = build_id_table({key: self.register_map(one) for key, one in self._valid_maps.items()})
+        self._state[ID_TABLE_MASK] = len(self._id_table) // 2 - 1
+
+
+def build_id_table(map_numbers: Mapping[int, int]) -> array[int]:
+    """Build the table of ids (see `find_id_slot`); it is at most half full."""
+    size = 1024
+    while size < 2 * len(map_numbers):
+        size *= 2
+    table = array("q", [0, -1]) * size
+    for table_id, number in map_numbers.items():
+        insert_id(table, table_id, number)
+    return table
+
+
+def insert_id(table: array[int], table_id: int, number: int) -> None:
+    """Insert a table id into a table of ids."""
+    at = find_id_slot(table_id, table, len(table) // 2 - 1)
+    table[2 * at], table[2 * at + 1] = table_id + 1, number
 
 
 def _pack_bytes(data: bytes) -> tuple[int, ...]:
@@ -521,56 +509,46 @@ def _pack_bytes(data: bytes) -> tuple[int, ...]:
 
 # --- Table maps of nested events, as a kernel ---
 
-CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
-"""State after the slots that `find_map_number` reads. CONTAINER: offset of the event that contained the last one, -1
-for none. CONTAINER_TURN: number of containers and statements so far."""
-NESTED_STATE_SIZE = STATE_SIZE + 2
 
-
-class NestedColumns(NamedTuple):
-    """Columns with one entry per event: its type, the range of its body, and the event that contains it."""
+class EventBodies(NamedTuple):
+    """Columns with one entry per event: its type, and the range of its body."""
 
     codes: Int64s
     starts: Int64s
     ends: Int64s
-    holders: Int64s
 
 
-@kernel(find_map_number)
+@kernel(find_map_number, use_map)
 def track_nested(
     i: int,
     stop: int,
-    events: NestedColumns,
+    events: EventBodies,
+    holders: Int64s,
     buf: UInt8s,
     state: MutableInt64s,
     traits: Int64s,
-    map_table: MapTable,
-    seen: MutableInt64s,
-    maps: MutableInt64s,
+    maps: MapTable,
+    map_numbers: MutableInt64s,
 ) -> int:
-    """Fill `maps` for the nested events from `i` on; return where it stopped: at an unregistered TABLE_MAP, or `stop`.
+    """Fill `map_numbers` for the nested events from `i` on.
 
-    `seen`: for each table map number, the value of CONTAINER_TURN when the map was last defined.
+    `holders`: offset of the event that contains each event, -1 = none.
+
+    Returns:
+        Where the kernel stopped: at an unregistered TABLE_MAP, or `stop`.
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
-        if events.holders[i] != state[CONTAINER]:
-            state[CONTAINER] = events.holders[i] + 0
-            state[CONTAINER_TURN] = state[CONTAINER_TURN] + 1
-        if events.holders[i] >= 0:
-            map_number = -1
-            if trait > 0 and events.ends[i] - events.starts[i] >= 8:
-                map_number = find_map_number(trait, buf, events.starts[i] + 0, events.ends[i] + 0, state, map_table)
-            if trait & IS_MAP:
-                if map_number < 0:
-                    return i
-                seen[map_number] = state[CONTAINER_TURN] + 0
-            elif map_number >= 0 and seen[map_number] != state[CONTAINER_TURN]:
-                map_number = -1
-            flags = events.starts[i] + state[ID_SIZE]
-            if trait & IS_ROWS and events.ends[i] > flags and buf[flags] & STMT_END:
-                state[CONTAINER_TURN] = state[CONTAINER_TURN] + 1
-            maps[i] = map_number
+        if holders[i] != state[CONTAINER_RECORD]:
+            state[CONTAINER_RECORD] = holders[i] + 0
+            state[TURN] += 1
+        if holders[i] >= 0:
+            p = events.starts[i]
+            n = events.ends[i]
+            map_number = find_map_number(trait, buf, p, n, state, maps) if trait > 0 else -1
+            if trait & IS_MAP and map_number < 0:
+                return i
+            map_numbers[i] = use_map(trait, max(map_number, -1), buf, p, n, state, maps)
         i += 1
     return stop
 
@@ -585,7 +563,7 @@ class NestedTableMaps:
         self._tracker, self._table_tracker = tracker, follower
         self._kernel = compile_(track_nested)
         self._traits = build_traits(())
-        self._state = array("q", bytes(8 * NESTED_STATE_SIZE))
+        self._state = array("q", bytes(8 * STATE_SIZE))
         self._reset()
 
     def _reset(self) -> None:
@@ -595,7 +573,7 @@ class NestedTableMaps:
         self._maps_version = self._tracker.maps.version
         self._by_id: dict[int, int] = {}
         self._map_turns = array("q")
-        self._resize(1024)
+        self._build_id_table()
         self._state[ID_SIZE] = self._maps.id_size
 
     def fill_map_numbers(self, columns: tuple[Any, ...], containers: Any, window: Any, map_numbers: array[int]) -> None:
@@ -606,12 +584,13 @@ class NestedTableMaps:
             or len(self._by_id) > MAX_CACHED
         ):
             self._reset()
-        index, count, self._state[CONTAINER] = 0, len(map_numbers), -1
+        index, count, self._state[CONTAINER_RECORD] = 0, len(map_numbers), -1
+        events = EventBodies._make(columns)
         while True:
             self._map_turns.extend([0] * (len(self._registered_maps) - len(self._map_turns)))
             index = self._kernel(
-                index, count, NestedColumns._make((*columns, containers)), window, self._state, self._traits,
-                MapTable(self._id_table, *self._table_tracker.map_bodies), self._map_turns, map_numbers,
+                index, count, events, containers, window, self._state, self._traits,
+                MapTable(self._id_table, *self._table_tracker.map_bodies, self._map_turns), map_numbers,
             )  # fmt: skip
             if index == count:
                 return
@@ -625,24 +604,16 @@ class NestedTableMaps:
         table_id = int.from_bytes(body[: self._maps.id_size], "little")
         self._by_id[table_id] = number
         if 2 * len(self._by_id) > len(self._id_table) // 2:
-            self._resize(len(self._id_table))
-        self._insert_id(table_id, number)
+            self._build_id_table()
+        insert_id(self._id_table, table_id, number)
         if number >= 0:
             self._map_turns.extend([0] * (number + 1 - len(self._map_turns)))
-            self._map_turns[number] = self._state[CONTAINER_TURN]
+            self._map_turns[number] = self._state[TURN]
         return number
 
-    def _insert_id(self, table_id: int, number: int) -> None:
-        """Insert a table id into the table of ids."""
-        at = find_id_slot(table_id, self._id_table, self._state[ID_TABLE_MASK])
-        self._id_table[2 * at], self._id_table[2 * at + 1] = table_id + 1, number
-
-    def _resize(self, size: int) -> None:
-        """Rebuild the table of ids so that it is at most half full."""
-        self._state[ID_TABLE_MASK] = size - 1
-        self._id_table = array("q", [0, -1]) * size
-        for table_id, number in self._by_id.items():
-            self._insert_id(table_id, number)
+    def _build_id_table(self) -> None:
+        self._id_table = build_id_table(self._by_id)
+        self._state[ID_TABLE_MASK] = len(self._id_table) // 2 - 1
 
 
 # --- Kernel for transaction boundaries ---
@@ -651,14 +622,6 @@ class NestedTableMaps:
 SPLIT_GROUP_STATE, BOUNDARY_COUNT, SPLIT_STATE_SIZE = range(3)
 """GROUP_STATE: the open group, as in `transactions.boundaries`. BOUNDARY_COUNT: number of events of the batch before
 the last boundary."""
-
-
-class EventBodies(NamedTuple):
-    """Columns with one entry per event: its type, and the range of its body."""
-
-    codes: Int64s
-    starts: Int64s
-    ends: Int64s
 
 
 @kernel(get_mark, is_possible_ddl, step_group)

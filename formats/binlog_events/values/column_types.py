@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from binlogtool.format_api import tables_and_changes
 from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Collations and character sets ---
@@ -310,6 +311,25 @@ class LogicalType(enum.Enum):
     VECTOR = "vector"
 
 
+EXPORTED_TYPES: Mapping[int | LogicalType | None, str] = MappingProxyType(
+    {
+        _C.FLOAT: "float",
+        _C.DOUBLE: "double",
+        _C.DATE: "date",
+        _C.NEWDATE: "date",
+        _C.DATETIME: "timestamp_ntz",
+        _C.DATETIME2: "timestamp_ntz",
+        _C.TIMESTAMP: "timestamp",
+        _C.TIMESTAMP2: "timestamp",
+        _C.JSON: tables_and_changes.JSON,
+        _C.VECTOR: "array<double>",
+        LogicalType.VECTOR: "array<double>",
+        _C.GEOMETRY: tables_and_changes.GEOMETRY,
+    }
+)
+"""Types of columns in exported tables, where neither "string", bytes, nor dependent on more than the type."""
+
+
 class TableMapColumn(msgspec.Struct, frozen=True):
     """One column of a table map; None = not in the log.
 
@@ -524,10 +544,7 @@ def _sized_kind(column: TableMapColumn) -> ValueKind:
         raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
     if column.logical is not None and column.logical in _LOGICAL_KINDS:
         return _LOGICAL_KINDS[column.logical]
-    return _text_kind(column.charset)
-
-
-def _text_kind(charset: str | None) -> ValueKind:
+    charset = column.charset
     if charset is None:
         return ValueKind.GUESS
     if charset == "binary":

@@ -56,7 +56,8 @@ class ValueSink(Protocol):
     """A place where decoded values go.
 
     Each method writes at a position `at` and returns the next one, or a code below 0: -1 if there is no space left,
-    UNSUPPORTED. Unsigned integers are bit patterns, with their `size` in bytes; floats are their bits.
+    UNSUPPORTED. Sinks of text do not check the space of numbers, dates and short texts: a caller leaves 136 bytes or
+    more. Unsigned integers are bit patterns, with their `size` in bytes; floats are their bits.
 
     - A decimal is groups of up to nine digits and a point; `start` is the position after `begin_decimal`.
     - A date is year << 9 | month << 5 | day, a clock hour << 12 | minute << 6 | second; `micros` is the fraction of a
@@ -271,7 +272,7 @@ def decode_inet4(buf: UInt8s, pos: int, sink: ValueSink, at: int) -> int:
 
 @kernel_template(decode_uuid, decode_inet4)
 def decode_sized_value(buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, sink: ValueSink, at: int) -> int:
-    """Decode a value that has a length. JSON, VECTOR, INET6 and compressed values are left to the general writer.
+    """Decode a value that has a length; the general writer takes the kinds that have no branch here, such as JSON.
 
     Args:
         parameter: of TEXT, the highest byte that equals its Unicode character; of BYTES, the width of the column.

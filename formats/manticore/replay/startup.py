@@ -22,7 +22,7 @@ from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.detect_layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.decode import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB

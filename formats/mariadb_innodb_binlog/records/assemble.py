@@ -392,7 +392,9 @@ class RecordAssembler:
     def assemble(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these pages, and findings about the chain of chunks."""
         if self._damage is not None:
-            self._drop_open_record()
+            state, self._damage = self._walker.state, None
+            state[OPEN_TYPE], state[NESTED_TYPE] = UNKNOWN_TYPE, 0
+            self._open_record, self._nested_record, self._in_foreign_record = None, None, False
         window, size, pages_per_walk = batch.window, self.context.page_size, self._walker.pages
         first, count = int(batch.frames["offset"][0]), batch.frames.count
         self._read_end = batch.base + first + count * size
@@ -451,7 +453,12 @@ class RecordAssembler:
                 self._release_held(records, nested=False)
             part = PartialRecord(type_byte, records.base + start - CHUNK_HEAD_SIZE)
             part.add_chunk(data[start:end], self.context.max_record, records.base + end)
-            yield from self._begin_record(records, step, part)
+            if step is ChunkStep.BEGIN:
+                self._open_record, self._in_foreign_record = part, False
+            elif step is ChunkStep.NESTED_BEGIN:
+                self._nested_record = part
+            else:
+                yield from self._hold_nested(records, part)
         elif step in _CONTINUE_STEPS:
             partial = self._nested_record if step in _NESTED_STEPS else self._open_record
             if partial is None:
@@ -472,14 +479,6 @@ class RecordAssembler:
             self._in_foreign_record = not type_byte & LAST_CHUNK_FLAG
         else:
             yield from self._process_fault(records, step, type_byte, start, end)
-
-    def _begin_record(self, records: _RecordColumns, step: ChunkStep, part: PartialRecord) -> Iterator[Finding]:
-        if step is ChunkStep.BEGIN:
-            self._open_record, self._in_foreign_record = part, False
-        elif step is ChunkStep.NESTED_BEGIN:
-            self._nested_record = part
-        else:
-            yield from self._hold_nested(records, part)
 
     def _hold_nested(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Keep a nested record until the end of the record around it, up to a memory limit."""
@@ -582,12 +581,6 @@ class RecordAssembler:
         records = _RecordColumns(memoryview(b""), 0)
         self._release_held(records, nested=self._has_open_record())
         yield from self._make_batch(records, 0, records.count)
-
-    def _drop_open_record(self) -> None:
-        """Drop the record that was open before a damaged range; keep the records nested in it."""
-        state, self._damage = self._walker.state, None
-        state[OPEN_TYPE], state[NESTED_TYPE] = UNKNOWN_TYPE, 0
-        self._open_record, self._nested_record, self._in_foreign_record = None, None, False
 
     def iter_following_pages(self) -> Iterator[bytes]:
         """Yield the pages, in this file and the next, in which the last record read may continue."""

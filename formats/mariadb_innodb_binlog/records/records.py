@@ -224,7 +224,7 @@ def _check_no_rest(data: RecordBytes, pos: int) -> None:
         raise MalformedError(f"{len(data) - pos} bytes after the last field", finding_id="unmapped-bytes")
 
 
-def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> bool:
+def has_shortest_integers(record: CommitRecord | OobNode) -> bool:
     """Return whether all integers of the header are in their shortest form, as the server writes them."""
     if isinstance(record, OobNode):
         numbers, end = [record.node_index, *record.left, *record.right], record.data_at
@@ -452,14 +452,6 @@ class PageStore:
             self._allowance += _MAX_READ_FACTOR * (find_file_size(read) if size is None else size)
         return read
 
-    def _charge_read(self, size: int) -> None:
-        """Deduct a read from the allowance: forged references could lead to the same data again and again."""
-        self._allowance -= size + _VISIT_COST
-        if self._allowance < 0:
-            raise UnreadableError(
-                "references lead to far more out-of-band data than the files contain", "oob-too-large"
-            )
-
     def read_page(self, file_no: int, page_no: int) -> bytes:
         """Read a sound page. Raises UnreadableError: there is no such page."""
         key = (file_no, page_no)
@@ -499,7 +491,12 @@ class PageStore:
         while True:
             page = self.read_page(file_no, page_no)
             flags, start, end = self._find_chunk(page, page_offset, expected_type, position)
-            self._charge_read(end - start)
+            # Deduct a read from the allowance: forged references could lead to the same data again and again
+            self._allowance -= (end - start) + _VISIT_COST
+            if self._allowance < 0:
+                raise UnreadableError(
+                    "references lead to far more out-of-band data than the files contain", "oob-too-large"
+                )
             yield memoryview(page)[start:end]
             if flags & LAST_CHUNK_FLAG:
                 return

@@ -86,12 +86,12 @@ def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) 
     try:
         if record_type == IbbRecordType.COMMIT:
             commit = parse_commit(data)
-            return has_shortest_integers(commit, data) and _starts_group(
+            return has_shortest_integers(commit) and _starts_group(
                 data[commit.payload_at :], must_be_complete=not commit.references
             )
         if record_type == IbbRecordType.OOB_DATA:
             node = parse_node(data)
-            return has_shortest_integers(node, data) and max(node.left, node.right) < position
+            return has_shortest_integers(node) and max(node.left, node.right) < position
         if record_type == IbbRecordType.GTID_STATE:
             return not parse_state(data).rest
         if record_type == IbbRecordType.DUMMY:

@@ -191,7 +191,25 @@ def validate_file_end(validator: IbbFileValidator, tail: FileTail) -> Iterator[F
     if validator.context.starts_with_zeros and not validator.type_counts:
         return
     yield from _check_size(validator, tail)
-    yield from _check_states(validator, tail)
+    # Check V-STATE: a GTID state at the start of page 1 and of each multiple of the interval, up to the data end
+    context = validator.context
+    header, size = context.header, context.page_size
+    if header is None or validator.last_stop <= size:
+        return
+    used_pages = -(-validator.last_stop // size)
+    expected_pages = {1}
+    interval = header.diff_state_interval
+    if interval and not interval & (interval - 1):
+        expected_pages |= set(range(interval, min(used_pages, header.page_count - 1), interval))
+    missing_pages = [
+        page
+        for page in sorted(expected_pages - validator.state_pages)
+        if not _is_damaged_range(validator, page * size, (page + 1) * size)
+    ]
+    for page in missing_pages[:100]:
+        severity = Severity.ERROR if page == 1 else Severity.WARNING
+        text = f"no GTID_STATE record at the start of page {page}"
+        yield make_finding("meta-mismatch", page * size, 0, text, severity=severity, diagnosis="state-missing")
 
 
 def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
@@ -231,28 +249,6 @@ def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding
             return
         text = f"the header says {declared_pages:,} pages, the file has {pages:,}"
         yield make_finding("meta-mismatch", 24, 8, text, severity=Severity.WARNING, diagnosis="bad-size")
-
-
-def _check_states(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
-    """Check V-STATE: a GTID state at the start of page 1 and of each multiple of the interval, up to the data end."""
-    context = validator.context
-    header, size = context.header, context.page_size
-    if header is None or validator.last_stop <= size:
-        return
-    used_pages = -(-validator.last_stop // size)
-    expected_pages = {1}
-    interval = header.diff_state_interval
-    if interval and not interval & (interval - 1):
-        expected_pages |= set(range(interval, min(used_pages, header.page_count - 1), interval))
-    missing_pages = [
-        page
-        for page in sorted(expected_pages - validator.state_pages)
-        if not _is_damaged_range(validator, page * size, (page + 1) * size)
-    ]
-    for page in missing_pages[:100]:
-        severity = Severity.ERROR if page == 1 else Severity.WARNING
-        text = f"no GTID_STATE record at the start of page {page}"
-        yield make_finding("meta-mismatch", page * size, 0, text, severity=severity, diagnosis="state-missing")
 
 
 def _is_damaged_range(validator: IbbFileValidator, start: int, end: int) -> bool:
@@ -405,7 +401,7 @@ class IbbFileValidator:
             first_event_text = "nothing" if head.type_code is None else f"an event of type {head.type_code}"
             text = f"the group begins with {first_event_text}, not with a GTID event"
             yield report_record(record, "payload-undecodable", "commit-malformed", text)
-        if not has_shortest_integers(commit, record.data):
+        if not has_shortest_integers(commit):
             text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
@@ -522,7 +518,7 @@ class IbbFileValidator:
         except MalformedError as error:
             yield report_record(record, error.finding_id, "oob-shape", str(error.args[0]))
             return
-        if not has_shortest_integers(node, record.data):
+        if not has_shortest_integers(node):
             text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "oob-shape", text, Severity.WARNING)
         for name, place in (("left", node.left), ("right", node.right)):

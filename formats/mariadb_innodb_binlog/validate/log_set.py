@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import FileTail, SetFinding, SetMember, is_header_correction
+from binlogtool.format_api.format import FileLink, FileTail, SetFinding, SetMember, is_header_correction
 from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import IbbLogFile, check_against_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.schema import NO_FILE, IbbFileContext, file_name, file_number
 
@@ -340,6 +340,12 @@ def _check_file_names(members: Sequence[SetMember]) -> Iterator[SetFinding]:
             yield _make_finding(member.name, "extra-member", (0, 0), text, "bad-file-name")
 
 
+def is_link_proven(link: FileLink) -> bool:
+    """Return whether the number of the second file is the next one."""
+    before, after = file_number(link.before), file_number(link.after)
+    return before is None or after is None or after == before + 1
+
+
 def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     """Check that file numbers have no gaps. The lowest files may be purged, unless something refers to them."""
     reported = 0
@@ -349,7 +355,9 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             if reported > _MAX_LISTED_FILES:
                 return
             text = f"{file_name(number)} does not exist: records that begin or end in it are lost"
-            yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
+            yield _make_finding(
+                file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number, between=True
+            )
     data_files = [one for one in files if not one.is_empty]
     if files and not data_files and files[0].number > 0:
         number = files[0].number - 1

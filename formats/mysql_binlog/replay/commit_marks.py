@@ -30,12 +30,11 @@ class CommitMark(msgspec.Struct, frozen=True):
 class CommitMarks(msgspec.Struct):
     """All marks so far, in file order, as MySQL follows them (`binlog::Log_sanitizer`).
 
-    `first_fault`: offset and message of the first one that stops recovery. `unreadable_offset`: of a QUERY without
-    text, where the server may stop reading. `in_transaction`: a transaction is open after the last mark.
+    `first_fault`: offset and message of the first one that stops recovery. `in_transaction`: a transaction is open
+    after the last mark.
     """
 
     first_fault: tuple[int, str] | None = None
-    unreadable_offset: int | None = None
     in_transaction: bool = False
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
     _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
@@ -59,12 +58,11 @@ class CommitMarks(msgspec.Struct):
             fault = self._xa_states.prepare(get_xa_id(body), one_phase=bool(body.get("one_phase")))
             yield from () if fault is None else (fault,)
         else:
-            yield from self._follow_query(mark.offset, body)
+            yield from self._follow_query(body)
 
-    def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
+    def _follow_query(self, body: Mapping[str, Any]) -> Iterator[str]:
         """Follow a QUERY; the server compares its text exactly."""
-        text, status = as_text(body.get("sql")), body.get("status_vars") or {}
-        sql = text.partition("\0")[0]
+        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
         if sql == "BEGIN" or sql.startswith("XA START"):
             yield from self._check_outside("BEGIN or XA START")
             self.in_transaction = True
@@ -78,8 +76,6 @@ class CommitMarks(msgspec.Struct):
             finish = parse_xa_finish(sql.encode("utf-8", "replace"))
             fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
             yield from () if fault is None else (fault,)
-        elif not text and self.unreadable_offset is None:
-            self.unreadable_offset = offset
 
     def _check_outside(self, event: str) -> Iterator[str]:
         if self.in_transaction:

@@ -34,10 +34,12 @@ from binlogtool.formats.binlog_events.replay.applier import (
     parse_executed,
     read_listed_gtids,
 )
+from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
+    COMPRESSED_ROW_EVENTS,
     FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
@@ -47,6 +49,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventFlag,
     EventType,
     FormatDescription,
+    check_block,
     clear_in_use_flag,
     has_valid_checksum,
     parse_description,
@@ -61,6 +64,11 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     to_printable,
 )
 from binlogtool.formats.mysql_binlog.replay.commit_marks import XA_FINISH, CommitMark, CommitMarks, get_xa_id
+from binlogtool.formats.mysql_binlog.validate.event_rules import (
+    XA_PREPARE_FIXED_SIZE,
+    find_xa_id_fault,
+    is_unknown_to_mariadb,
+)
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 from binlogtool.limits import Limits
 
@@ -267,8 +275,9 @@ MAX_EVENTS = 100_000
 
 _T = EventType
 _FIRST_MARIADB_TYPE = 160
-_MYSQL_ONLY = frozenset(range(_T.GTID_LOG, _T.XA_PREPARE)) | frozenset(range(_T.PARTIAL_UPDATE_ROWS, 160))
-_MYSQL_ONLY |= {_T.IGNORABLE, _T.ROWS_QUERY}
+_IGNORED_BY_MARIADB = frozenset(range(_T.GTID_LOG, _T.XA_PREPARE)) | {_T.HEARTBEAT_V2}
+"""Event types of MySQL whose events MariaDB 10.11 and 11.8 read over, whatever their bodies are."""
+
 _UNCERTAIN_TYPES = frozenset(
     {
         _T.START_V3, _T.LOAD, _T.SLAVE, _T.CREATE_FILE, _T.APPEND_BLOCK, _T.EXEC_LOAD, _T.DELETE_FILE, _T.NEW_LOAD,
@@ -465,9 +474,13 @@ class _RecoveryWalk:
         flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         if event[TYPE_AT] > len(self._description.post_header_len):
             return _ReaderReaction.END
+        if self._description.is_mariadb and event[TYPE_AT] in _IGNORED_BY_MARIADB:
+            return _ReaderReaction.READ
         if not _is_known_type(event[TYPE_AT], self._description):
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
         if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+            return _ReaderReaction.END
+        if event[TYPE_AT] == _T.QUERY and not self._description.is_mariadb and _lacks_text(self._get_body(event)):
             return _ReaderReaction.END
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
@@ -482,14 +495,19 @@ class _RecoveryWalk:
         body = self._get_body(event)
         if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
             return _ReaderReaction.READ  # its set is decoded later
-        if code == _T.QUERY and not self._description.is_mariadb and _lacks_text(body):
-            return _ReaderReaction.END
+        if code == _T.XA_PREPARE and self._description.is_mariadb and len(body) >= XA_PREPARE_FIXED_SIZE:
+            return _ReaderReaction.READ if find_xa_id_fault(body) is None else _ReaderReaction.END
         if code == _T.BINLOG_CHECKPOINT:
             is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
             return _ReaderReaction.READ if is_complete else _ReaderReaction.END
         try:
             _decode_as_server(code, body, self._description)
-        except (MalformedError, DecompressionError):
+            if code in COMPRESSED_ROW_EVENTS:
+                check_block(body[parse_rows_head(code, body, self._description.table_id_size).images_at :], Limits())
+        except DecompressionError as error:
+            is_refused = self._description.is_mariadb and error.finding_id == "compression-error"
+            return _ReaderReaction.END if is_refused else _ReaderReaction.UNCERTAIN
+        except MalformedError:
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
 
@@ -501,10 +519,8 @@ def _lacks_text(body: bytes) -> bool:
 
 
 def _is_known_type(code: int, description: FormatDescription) -> bool:
-    """Return whether a server of this kind (MySQL or MariaDB) knows an event type; it skips unknown ignorable
-    events.
-    """
-    is_foreign = code in _MYSQL_ONLY if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
+    """Return whether a server of this kind knows an event type; it skips unknown types that are ignorable."""
+    is_foreign = is_unknown_to_mariadb(code, description) if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
     return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
 
 
@@ -759,12 +775,9 @@ class CrashRecovery:
         if self.newest is None or self._is_mariadb:
             return None
         self._read_rest()
-        doubtful = [self._marks.unreadable_offset, None if self._extent is None else self._extent.uncertain_from]
-        offset = min((one for one in doubtful if one is not None), default=None)
+        offset = None if self._extent is None else self._extent.uncertain_from
         fault = self._marks.first_fault
-        if offset is None or (fault is not None and fault[0] < offset):
-            return None
-        if fault is None and offset != self._marks.unreadable_offset:
+        if offset is None or fault is None or fault[0] < offset:
             return None
         name = get_base_name(self.newest.name)
         return (

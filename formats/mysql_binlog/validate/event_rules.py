@@ -97,7 +97,9 @@ class PositionRules:
         if state[kernels.POSITION_MODE] == kernels.UNCHAINED:
             self._check_rising(event)
         elif event.end_log_pos == 0:
-            self._note_zero(event)
+            if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
+                self._first_zero = self._first_zero or event
+                self._zero_count += 1
         else:
             shift = (event.end_log_pos - event.end) % _MODULO
             unconfirmed, self._unconfirmed = self._unconfirmed, None
@@ -143,12 +145,6 @@ class PositionRules:
                 self._first_zero,
                 EventFault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zero_count}),
             )
-
-    def _note_zero(self, event: Event) -> None:
-        """Count an event whose position is 0 although the server writes positions."""
-        if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
-            self._first_zero = self._first_zero or event
-            self._zero_count += 1
 
     def _check_rising(self, event: Event) -> None:
         """Check that positions of a relay log rise within each source file; MySQL 5.0 writes 0 in transactions."""
@@ -215,11 +211,37 @@ UNKNOWN_SERVER = -1
 """Stands for the server id of a transaction that began in the preceding file."""
 
 
-def check_header(event: Event, state: Any) -> Iterator[EventFault]:
+_UNKNOWN_TO_MARIADB = frozenset(
+    {
+        _T.START_V3, _T.HEARTBEAT, _T.IGNORABLE, _T.ROWS_QUERY, _T.PARTIAL_UPDATE_ROWS, _T.TRANSACTION_PAYLOAD,
+        _T.GTID_TAGGED_LOG,
+    }
+)  # fmt: skip
+"""Event types at which MariaDB 10.11 and 11.8 stop reading a log, unless the event is ignorable."""
+_NOT_WRITTEN_BY_MARIADB = _UNKNOWN_TO_MARIADB | {
+    _T.LOAD, _T.SLAVE, _T.CREATE_FILE, _T.EXEC_LOAD, _T.NEW_LOAD,
+    _T.PRE_GA_WRITE_ROWS, _T.PRE_GA_UPDATE_ROWS, _T.PRE_GA_DELETE_ROWS,
+}  # fmt: skip
+"""Types that some versions read, too."""
+_PARTIAL_ROWS_SINCE = (12, 3)
+"""First version of MariaDB with PARTIAL_ROW_DATA."""
+
+
+def is_unknown_to_mariadb(code: int, description: FormatDescription) -> bool:
+    """Return whether MariaDB does not know a type of events."""
+    if code == _T.PARTIAL_ROW_DATA:
+        return description.version < _PARTIAL_ROWS_SINCE
+    return code in _UNKNOWN_TO_MARIADB or _T.GTID_TAGGED_LOG < code < _T.ANNOTATE_ROWS
+
+
+def check_header(event: Event, description: FormatDescription, state: Any) -> Iterator[EventFault]:
     """Yield faults of type, flags, time and server, and store time and server in the state."""
-    if event.code not in EVENT_TYPE_NAMES or event.code == 0:
+    is_unknown = event.code not in EVENT_TYPE_NAMES or event.code == 0
+    is_foreign = event.code in _NOT_WRITTEN_BY_MARIADB or is_unknown_to_mariadb(event.code, description)
+    if is_unknown or (is_foreign and description.is_mariadb and not state[kernels.IS_RELAY]):
         ignorable = event.flags & EventFlag.IGNORABLE
         text = f"event type {event.code} is unknown"
+        text = text if is_unknown else f"MariaDB writes no event of type {event.code} ({type_name(event.code)})"
         text += "; its flags allow skipping it" if ignorable else ""
         yield EventFault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
     invalid_flags = event.flags & ~KNOWN_FLAGS
@@ -481,14 +503,30 @@ class RowRules:
 MAX_XA_STATES = 100_000
 """Maximum number of XA transactions whose state is remembered."""
 
+XA_PREPARE_FIXED_SIZE = 13
+"""Size of the fields before the identifier, in bytes."""
+_MAX_XA_PART = 64
+"""Maximum size of gtrid and of bqual in bytes."""
+
+
+def find_xa_id_fault(body: bytes) -> str | None:
+    """Return why MariaDB does not read an XA_PREPARE; None if it does. It checks no end of the event."""
+    gtrid, bqual = (int.from_bytes(body[at : at + 4], "little", signed=True) for at in (5, 9))
+    if not 0 < gtrid <= _MAX_XA_PART:
+        return f"gtrid has {gtrid} bytes, MariaDB reads 1 to {_MAX_XA_PART}"
+    if not 0 <= bqual <= _MAX_XA_PART:
+        return f"bqual has {bqual} bytes, MariaDB reads 0 to {_MAX_XA_PART}"
+    return None
+
+
 _read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
 class CommitRules:
     """Checks the XIDs of the last few thousand transactions, and the XA transactions of the file."""
 
-    def __init__(self, state: Any) -> None:
-        self._state = state
+    def __init__(self, state: Any, is_mariadb: bool) -> None:
+        self._state, self._is_mariadb = state, is_mariadb
         self._xa_states = XaStates(MAX_XA_STATES)
 
     def check_xid(self, number: int, subject: str) -> Iterator[EventFault]:
@@ -513,6 +551,10 @@ class CommitRules:
             one_phase, *xid_parts = _read_xa_prepare(bytes(event.body))
         except MalformedError as error:
             yield EventFault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
+            return
+        refusal = find_xa_id_fault(bytes(event.body)) if self._is_mariadb else None
+        if refusal is not None:
+            yield EventFault("payload-undecodable", f"XA_PREPARE: {refusal}", "xa-id-size")
             return
         fault = self._xa_states.prepare(XaId(*xid_parts), one_phase=one_phase)
         if fault is not None:

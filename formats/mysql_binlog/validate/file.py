@@ -73,7 +73,6 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
 )
 
 if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.rows.table_map import TableMap
     from binlogtool.limits import Limits
 
 # --- Beginning and end of a log ---
@@ -202,7 +201,7 @@ class LogEndRules:
             transactions=state[kernels.GROUP_COUNT],
             record_types=record_types,
             findings=tuple(findings),
-            durable_end=self._get_durable_end(tail) if repairable else None,
+            durable_end=self._get_durable_end() if repairable else None,
             repairable=repairable,
             sequences=(gtids.first_number, gtids.last_number),
             facts=self._make_facts(),
@@ -215,7 +214,7 @@ class LogEndRules:
             ),
         )
 
-    def _get_durable_end(self, tail: FileTail) -> int | None:
+    def _get_durable_end(self) -> int | None:
         """Return the durable end; None if nothing is durable or the events are encrypted."""
         if self._validator.context.encrypted_without_key:
             return None
@@ -249,17 +248,13 @@ class LogEndRules:
             findings.append(self._in_use_finding())
         findings += self._check_open_group(tail)
         findings += self._check_end_event(tail)
-        lacks_checksums = (
-            self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._has_undeclared_checksums
+        lacks_checksums = self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not any(
+            one.facts.get("diagnosis") == UNDECLARED_CHECKSUMS for one in self._validator.layout.findings
         )
         if lacks_checksums and not self._state[kernels.IS_RELAY]:
             text = "the events have no checksums: a changed value inside a row cannot be detected"
             findings.append(make_finding("checksum-absent", None, 0, text))
         return findings
-
-    @property
-    def _has_undeclared_checksums(self) -> bool:
-        return any(one.facts.get("diagnosis") == UNDECLARED_CHECKSUMS for one in self._validator.layout.findings)
 
     def _check_end_event(self, tail: FileTail) -> list[Finding]:
         """Return a finding if a closed log does not end with ROTATE or STOP."""
@@ -399,11 +394,12 @@ class BinlogValidator:
         )
         self.state[kernels.CHECK_BODIES] = int(not context.description.has_checksums)
         self.state[kernels.FLAGS_TO_CHECK] = RARE_FLAGS
+        self.state[kernels.COMMENT_TYPE] = _T.ANNOTATE_ROWS if context.description.is_mariadb else _T.ROWS_QUERY
         self.state[kernels.IS_RELAY] = int(context.is_relay_log)
         self.transactions = TransactionGroups()
         self.positions = PositionRules(self.state, _position_mode(context), context.events_at - FIRST_EVENT_AT)
         self.gtid_rules = GtidOrderRules(self.state, context.is_relay_log)
-        self.commit_rules = CommitRules(self.state)
+        self.commit_rules = CommitRules(self.state, context.description.is_mariadb)
         own, schema = context.tracker.load_first_history(), context.hints.schema
         self.state[kernels.CHECK_STATEMENTS] = int(schema is not None)
         looks = (
@@ -476,7 +472,7 @@ class BinlogValidator:
         self.end_rules.note_damage(start, end)
         self.gtid_rules.skip_damage()
         self.row_rules.end_statement()
-        self.row_rules.maps.discard_definitions()
+        self.row_rules.maps.skip_part()
         self.row_rules.is_after_damage, self.row_rules.may_be_inherited = True, False
         self.row_rules.events_without_map = 0
         self.transactions.reset()
@@ -488,11 +484,7 @@ class BinlogValidator:
         """Return the validation result at the end of the file."""
         self._report_all(self.positions.finish())
         verdict = self.end_rules.make_result(tail, self._findings)
-        self._export_to_tracker()
-        return verdict
-
-    def _export_to_tracker(self) -> None:
-        """Store in the tracker the state that the next relay log inherits."""
+        # Store in the tracker the state that the next relay log inherits
         tracker = self.context.tracker
         tracker.previous_relay_log = None
         self._load_group()
@@ -502,6 +494,7 @@ class BinlogValidator:
         tracker.maps.open_ids.update(tracker.maps.by_id)
         if self.context.hints.schema is not None and self.row_rules.maps.history is not None:
             tracker.set_end(self.row_rules.maps.history, sys.maxsize)
+        return verdict
 
     # -- findings ------------------------------------------------------------------------------------------------------
 
@@ -529,7 +522,7 @@ class BinlogValidator:
         self.state[kernels.TYPE_COUNTS + event.code] += 1
         if event.code == _T.ROTATE and event.end_log_pos == 0:
             self._set_relay()
-        faults = [*check_header(event, self.state)]
+        faults = [*check_header(event, self.context.description, self.state)]
         self._report_all(self.positions.check_event(event))
         if self.positions.is_unconfirmed(event):
             self.end_rules.note_fault(event.start)
@@ -540,7 +533,8 @@ class BinlogValidator:
         try:
             faults += self._check_body(batch, index, event, step)
         except (MalformedError, DecompressionError) as error:
-            faults.append(EventFault(error.finding_id, _body_message(event.code, error), "body"))
+            name, text = type_name(event.code), str(error.args[0])
+            faults.append(EventFault(error.finding_id, text if text.startswith(name) else f"{name}: {text}", "body"))
         for fault in faults:
             self.report(event, fault)
         if step is GroupStep.OPENS:
@@ -661,8 +655,10 @@ class BinlogValidator:
             yield from self.gtid_rules.check_event(event)
         elif code == _T.TABLE_MAP:
             table_map = self.row_rules.add_map(event)
-            if self.context.hints.schema is not None and table_map is not None:
-                yield from self._report_schema_mismatch(table_map)
+            mismatch = table_map.uncertain if self.context.hints.schema is not None and table_map is not None else ""
+            if table_map is not None and mismatch and table_map.full_name not in self._reported_tables:
+                self._reported_tables.add(table_map.full_name)
+                yield EventFault("meta-mismatch", mismatch, "schema", _W)
         elif code in ROW_EVENTS:
             yield from self.row_rules.check_rows(event, batch.window, bool(self.state[kernels.CHECK_BODIES]))
         elif code in QUERY_EVENTS:
@@ -681,12 +677,6 @@ class BinlogValidator:
             yield from self._check_rare_event(
                 event, decode_body(code, event.body, self.context.description, event.server_id)
             )
-
-    def _report_schema_mismatch(self, table_map: TableMap) -> Iterator[EventFault]:
-        """Yield why the column names of --schema are not used, once per table."""
-        if table_map.uncertain and table_map.full_name not in self._reported_tables:
-            self._reported_tables.add(table_map.full_name)
-            yield EventFault("meta-mismatch", table_map.uncertain, "schema", _W)
 
     def _check_query(self, event: Event) -> Iterator[EventFault]:
         """Yield faults of a QUERY or QUERY_COMPRESSED event."""
@@ -739,12 +729,6 @@ def _with_list_columns(batch: Batch) -> Batch:
     table = batch.frames
     lists = {name: to_int_list(column, 0, table.count) for name, column in table.columns.items()}
     return replace(batch, frames=ColumnTable(table.count, lists))
-
-
-def _body_message(code: int, error: Exception) -> str:
-    """Return the message of an error in a body, with the event type."""
-    name, text = type_name(code), str(error.args[0])
-    return text if text.startswith(name) else f"{name}: {text}"
 
 
 def _position_mode(context: BinlogFileContext) -> int:

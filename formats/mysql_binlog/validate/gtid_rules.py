@@ -191,7 +191,9 @@ class GtidOrderRules:
                 "duplicate-sequence", text, "gtid-twice", self._duplicate_severity, {"gtid": f"{source}:{number}"}
             )
         highest = max(numbers.highest, earlier.highest if earlier is not None else 0)
-        self._note_series(source, source, highest, number)
+        if source in self._may_jump and number > highest + 1:
+            self._note_lost(LostGtids(source, highest + 1, number))
+        self._may_jump.discard(source)
         is_tracked = event.code == EventType.GTID_LOG
         halves = (gtid.sid[:8], gtid.sid[8:])
         low, high = (int.from_bytes(half, "little", signed=True) for half in halves)
@@ -283,12 +285,6 @@ class GtidOrderRules:
             if not self.has_too_many_sources:
                 self.seen[source] = numbers
         return numbers
-
-    def _note_series(self, source: str, series: str | int, highest: int, number: int) -> None:
-        """Record the numbers lost before the first number of a series after damage."""
-        if series in self._may_jump and number > highest + 1:
-            self._note_lost(LostGtids(source, highest + 1, number))
-        self._may_jump.discard(series)
 
     def _note_lost(self, lost: LostGtids) -> None:
         """Record lost numbers, up to a limit."""

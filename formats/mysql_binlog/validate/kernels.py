@@ -47,7 +47,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     group_after,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    ANNOTATE_ROWS,
     ANONYMOUS_GTID,
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -56,7 +55,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     INTVAR,
     QUERY,
     RAND,
-    ROWS_QUERY,
     TABLE_MAP,
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
@@ -72,8 +70,8 @@ MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
     POSITION_MODE, LAST_TIME, GROUP_COUNT, HIGHEST_XID, XID_COUNT, GTID_STREAM, SOURCE_A, SOURCE_B,
     LAST_GTID_NUMBER, LAST_SEQUENCE_NUMBER, CHECK_BODIES, MAP_COUNT, HAS_ROWS, HAS_NEW_MAP, FLAGS_TO_CHECK,
     IS_RELAY, HIGHEST_GTID_NUMBER, LAST_POSITION, RUN_START, WATCH_GROUP_START, CHECK_STATEMENTS,
-    SLOTS,
-) = range(29)  # fmt: skip
+    COMMENT_TYPE, SLOTS,
+) = range(30)  # fmt: skip
 """GROUP_STATE: the open transaction, a state of `transactions.boundaries`, or AFTER_DAMAGE. SERVER: its server id.
 GROUP_START: its offset. EXPECTED_GROUP_END: its end according to transaction_length, 0 if unknown.
 
@@ -92,7 +90,8 @@ number. HIGHEST_GTID_NUMBER: the highest known one. RUN_START: first number of t
 CHECK_BODIES: 1 if no checksum protects the bodies, so that the validator checks each one that has a structure.
 MAP_COUNT: table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map; the
 validator then checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay
-log. CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions."""
+log. CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions. COMMENT_TYPE: type of the server's
+events with the text of a statement (ANNOTATE_ROWS, ROWS_QUERY)."""
 AFTER_DAMAGE = 4
 """Group state after damage: the open transaction is unknown, and the validator checks each event."""
 
@@ -343,7 +342,7 @@ def follow_event(
         return follow_mysql_gtid(code, pos, limit, start, server, state, buf)
     if code == QUERY:
         return follow_query(pos, limit, end, state, buf)
-    if code == ANNOTATE_ROWS or code == ROWS_QUERY:  # noqa: SIM109 - a kernel
+    if code == state[COMMENT_TYPE]:
         return state[GROUP_STATE] >= BEGUN and limit > pos
     if code == INTVAR:
         return state[GROUP_STATE] >= BEGUN and limit - pos == INTVAR_SIZE

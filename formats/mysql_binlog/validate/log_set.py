@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.errors import join_names
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding, SetMember
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
@@ -327,6 +328,7 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextContext)]
     indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
     listings = _collect_listings(indexes)
+    yield from _find_mixed_logs(logs)
     for base in sorted({*logs, *listings}):
         listed_files, chain_logs = listings.get(base, ListedFiles()), logs.get(base, [])
         if chain_logs:
@@ -341,6 +343,32 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
         if match and isinstance(_get_context(member), GtidIndexContext) and _find_log(logs, match["log"]) is None:
             text = f"the GTID index of {to_printable(match['log'])}, which does not exist"
             yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
+
+
+def _find_mixed_logs(logs: Mapping[str, list[ChainedLog]]) -> Iterator[SetFinding]:
+    """Yield findings about logs of several servers, by base names and writers; relay logs may be beside a log."""
+    is_relay = {base: getattr(_get_context(chain[0].member), "is_relay_log", True) for base, chain in logs.items()}
+    binlogs = {base: chain for base, chain in logs.items() if not is_relay[base]}
+    if len(binlogs) > 1:
+        names = join_names(map(to_printable, sorted(binlogs)))
+        text = f"there are several logs here ({names}): name the files of one log"
+        first = binlogs[sorted(binlogs)[1]][0]
+        yield SetFinding(first.member.name, make_finding("extra-member", None, 0, text))
+    for chain in binlogs.values():
+        for before, after in pairwise(chain):
+            writers = [_describe_writer(_get_context(one.member)) for one in (before, after)]
+            if None not in writers and writers[0] != writers[1]:
+                text = f"it was written by {writers[1]}, {to_printable(before.name.name)} by {writers[0]}"
+                text += ": these are logs of two servers, or the server was replaced or its id changed"
+                yield SetFinding(after.member.name, make_finding("extra-member", None, 0, text))
+
+
+def _describe_writer(context: Any) -> str | None:
+    """Return the product and the id of the server that wrote a log; None if they are unknown."""
+    server_id = getattr(context, "server_id", None)
+    if server_id is None:
+        return None
+    return f"{'MariaDB' if context.description.is_mariadb else 'MySQL'} with server id {server_id}"
 
 
 def _get_context(member: SetMember) -> Any:
@@ -510,7 +538,9 @@ def _check_last_rotation(chain: LogChain) -> Iterator[SetFinding]:
         return
     if target.number == last.name.number + 1:
         text = f"the log continues in {to_printable(rotation.name)}, which does not exist"
-        found = make_finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
+        found = make_finding(
+            "missing-member", rotation.offset, 0, text, severity=Severity.WARNING, next_file=to_printable(rotation.name)
+        )
         yield SetFinding(last.member.name, found)
 
 
@@ -619,7 +649,17 @@ def _check_text_file(
     elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
         yield from _unrelated_finding(member)
     elif context.kind is TextKind.INFO and context.position is not None:
-        yield from _check_position(member, context.position, logs)
+        # Findings about the position from which the replica continues
+        name, offset = context.position
+        log, parsed = _find_log(logs, name), parse_log_name(name)
+        if log is None and parsed is not None and parsed.base in logs:
+            text = f"the replica continues in {to_printable(name)}, which does not exist"
+            yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
+        elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
+            text = (
+                f"the replica continues at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
+            )
+            yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
 
 
 def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
@@ -666,17 +706,3 @@ def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange])
     text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
     facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}
     return SetFinding(name, make_finding("missing-member", None, 0, text, **facts))
-
-
-def _check_position(
-    member: SetMember, position: tuple[str, int], logs: Mapping[str, list[ChainedLog]]
-) -> Iterator[SetFinding]:
-    """Yield findings about the position from which the replica continues."""
-    name, offset = position
-    log, parsed = _find_log(logs, name), parse_log_name(name)
-    if log is None and parsed is not None and parsed.base in logs:
-        text = f"the replica continues in {to_printable(name)}, which does not exist"
-        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
-    elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
-        text = f"the replica continues at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
-        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))

@@ -348,7 +348,7 @@ def create_leaf(path: str, depth: int, token: MpToken, meaning: str = "") -> Pla
 def trace_nested(data: Any, token: MpToken, end: int, path: str, depth: int, levels: int) -> Parts:
     """Trace an extension, array or map that begins with this token."""
     if token.kind is _EXT:
-        yield from _trace_extension(data, token, path, depth)
+        yield from _trace_extension(token, path, depth)
         return token.end
     if levels <= 0:
         raise nesting_error()
@@ -378,7 +378,7 @@ def _path_suffix(key: MpToken, index: int) -> str:
     return f"[{key.value}]" if key.kind in (MpKind.UINT, MpKind.INT) else f".value[{index}]"
 
 
-def _trace_extension(data: Any, token: MpToken, path: str, depth: int) -> Iterator[TracePart]:
+def _trace_extension(token: MpToken, path: str, depth: int) -> Iterator[TracePart]:
     code, content = token.value
     name = ExtType(code).name.lower() if code in ExtType.__members__.values() else "unknown"
     meaning = f"{code} = {name}"

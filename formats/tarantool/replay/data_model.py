@@ -231,7 +231,7 @@ class ReplayedSpaces:
             return
         self._check_engine(space, kind, snapshot=snapshot)
         if space.engine == "memtx":
-            self._execute_in_memtx(space, kind, body, snapshot)
+            self._execute_in_memtx(space, kind, body)
         elif kind in ("INSERT", "REPLACE", "UPSERT"):
             self._check_row(space, _get_tuple(body))
 
@@ -252,7 +252,7 @@ class ReplayedSpaces:
         if space.number > BOX_SYSTEM_ID_MAX and space.engine in ("memtx", "vinyl") and 0 not in space.indexes:
             raise RowRefusedError(f"No index #0 is defined in space '{space.name}'")
 
-    def _execute_in_memtx(self, space: SpaceDefinition, kind: str, body: Mapping[str, Any], snapshot: bool) -> None:
+    def _execute_in_memtx(self, space: SpaceDefinition, kind: str, body: Mapping[str, Any]) -> None:
         if kind in ("INSERT", "REPLACE"):
             self._put_row(space, _get_tuple(body), is_insert=kind == "INSERT", kind=kind)
         elif kind == "UPSERT":

@@ -21,7 +21,7 @@ from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReadPlan, ReplaySituation, ReplayStop
 from binlogtool.formats.tarantool.codes import FileKind
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+from binlogtool.formats.tarantool.decode import TarantoolContext
 from binlogtool.formats.tarantool.replay.server_reader import (
     OLDEST_VERSION,
     ServerReadResult,
@@ -593,10 +593,16 @@ class _StartupPlanner:
         return opened_file
 
     def _plan_bootstrap(self, logs: list[CandidateFile]) -> TarantoolStartup:
-        """Plan a start without a snapshot: the server creates a new instance, and reads none of the files (observed on
-        2.6.0).
+        """Plan a start without a snapshot: the server creates a new instance, and reads none of the files, but refuses
+        the metadata logs of another one, unless one has the number 0 (observed on 2.6.0, also with force_recovery).
         """
         self._skip_files([*logs, *self._files["vylog"]], None, "no-snapshot")
+        vylog = min(self._files["vylog"], key=lambda c: c.number, default=None)
+        if vylog is not None and vylog.number:  # `vy_log_bootstrap`
+            _require_valid_header(vylog)
+            line = vylog.context.text.get_line("instance")
+            text = f"{format_path(vylog.name)}: invalid instance UUID"
+            raise StartRefusedError(ReplayStop(vylog.name, line.start if line else 0, text))
         conflicting_snapshots = [c for c in self._files["snap"] if c.number == 0]
         refusal = (
             ReplayStop(conflicting_snapshots[0].name, None, "failed to create a checkpoint")

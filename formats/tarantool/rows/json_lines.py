@@ -25,7 +25,7 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, are_bytes_equal, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+from binlogtool.formats.tarantool.decode import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (
     find_text,
     load_integer,
@@ -220,7 +220,7 @@ def put_space_member(
     p = put_name(texts, space, out, out_pos, out_limit)
     if p != -2:
         return p
-    if out_limit - out_pos < 24:
+    if out_limit - out_pos < 32:
         return -1
     out[out_pos] = 34
     out_pos = put_unsigned(space, out, out_pos + 1, out_limit)

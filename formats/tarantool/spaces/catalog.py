@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, SYSTEM_SPACES
+from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, MAX_SPACE_ID, SYSTEM_SPACES
 
 BOX_VINYL_DEFERRED_DELETE_ID = 257
 BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID, BOX_TRUNCATE_ID = 272, 280, 288, 320, 330
@@ -110,9 +110,10 @@ class SpaceCatalog(msgspec.Struct):
                 self.blackhole.add(row[0])
             _set_fields(definition, row[_FORMAT_FIELD] if len(row) > _FORMAT_FIELD else None)
         elif space == BOX_INDEX_ID and len(row) > 5 and _is_id(row[0]) and row[1] == 0:
-            self.keys[row[0]] = _parse_parts(row[5])
+            self.keys[row[0]] = parse_key_parts(row[5])
             collated = any(
-                isinstance(one, dict) and one.get("collation") not in _BINARY_COLLATIONS for one in row[5] or ()
+                isinstance(one, dict) and one.get("collation") not in _BINARY_COLLATIONS
+                for one in (row[5] if isinstance(row[5], list) else [])
             )
             (self.collated.add if collated else self.collated.discard)(row[0])
         elif space == BOX_CLUSTER_ID and len(row) > 1 and isinstance(row[1], str):
@@ -157,7 +158,8 @@ class SpaceCatalog(msgspec.Struct):
 
 
 def _is_id(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    """Return whether a value can be the id of a space or an instance, or the number of a field (int32)."""
+    return type(value) is int and 0 <= value <= MAX_SPACE_ID
 
 
 def _set_fields(space: CatalogSpace, fields: Any) -> None:
@@ -166,7 +168,7 @@ def _set_fields(space: CatalogSpace, fields: Any) -> None:
         space.fields = {name: n for n, name in enumerate(names) if isinstance(name, str)}
 
 
-def _parse_parts(stored: Any) -> tuple[CatalogKeyPart, ...]:
+def parse_key_parts(stored: Any) -> tuple[CatalogKeyPart, ...]:
     """Parse the parts of an index, `[field, type]` or `{field, type, path, ...}`; () if they have another shape."""
     parts = [_parse_part(one) for one in stored] if isinstance(stored, list) else []
     return tuple(one for one in parts if one is not None) if None not in parts else ()

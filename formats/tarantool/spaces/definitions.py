@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.formats.tarantool.codes import MAX_SPACE_ID
 from binlogtool.formats.tarantool.replay.update_ops import PathStep, parse_path
 
 # --- Types of fields and key parts ---
@@ -219,7 +220,6 @@ def to_sort_value(value: Any) -> tuple[int, Any]:
 
 # --- Definitions of spaces and indexes ---
 
-_MAX_SPACE_ID = 2147483647
 _MAX_INDEX_ID, _MAX_PARTS, _MAX_FIELD_NUMBER = 128, 255, 2147483647
 _MAX_UINT32 = (1 << 32) - 1
 _ENGINES = ("memtx", "vinyl", "blackhole", "sysview", "service")
@@ -357,7 +357,7 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: boo
     number, name, engine = _get_field(row, 0, "unsigned"), _get_field(row, 2, "string"), _get_field(row, 3, "string")
     message = f"Can't modify space '{name}': " if before is not None else f"Failed to create space '{name}': "
     _check_identifier(name)
-    if number > _MAX_SPACE_ID or number == 0:
+    if number > MAX_SPACE_ID or number == 0:
         raise RowRefusedError(message + ("space id 0 is reserved" if number == 0 else "space id is too big"))
     exact = _get_field(row, 4, "unsigned")
     _check_identifier(engine)
@@ -493,7 +493,18 @@ def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> In
     _, number, name, kind, options, parts = row
     option_types = _INDEX_OPTIONS_3 if is_3 else _INDEX_OPTIONS
     options = _check_options(options, option_types, "Wrong index options", 4, is_3=is_3)
-    _check_index_options(options, "Wrong index options: " if is_3 else "Wrong index options (field 4): ")
+    prefix = "Wrong index options: " if is_3 else "Wrong index options (field 4): "
+    if str(options.get("distance", "euclid")).lower() not in ("euclid", "manhattan"):
+        raise RowRefusedError(prefix + "distance must be either 'euclid' or 'manhattan'")
+    page, size = options.get("page_size", 8192), options.get("range_size", 0)
+    if page <= 0 or 0 < size < page:
+        raise RowRefusedError(prefix + "page_size must be greater than 0 and less than or equal to range_size")
+    if options.get("run_count_per_level", 2) <= 0:
+        raise RowRefusedError(prefix + "run_count_per_level must be greater than 0")
+    if options.get("run_size_ratio", 3.5) <= 1:
+        raise RowRefusedError(prefix + "run_size_ratio must be greater than 1")
+    if not 0 < options.get("bloom_fpr", 0.05) <= 1:
+        raise RowRefusedError(prefix + "bloom_fpr must be greater than 0 and less than or equal to 1")
     _check_identifier(name)
     if not parts and not is_3:
         raise ServerCrashError("the server crashes at an index without parts (key_def_set_extract_func)")
@@ -508,20 +519,6 @@ def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> In
     elif space.engine == "vinyl" and index.type != "tree":
         raise RowRefusedError(f"Unsupported index type supplied for index '{name}' in space '{space.name}'")
     return index
-
-
-def _check_index_options(options: Mapping[str, Any], prefix: str) -> None:
-    if str(options.get("distance", "euclid")).lower() not in ("euclid", "manhattan"):
-        raise RowRefusedError(prefix + "distance must be either 'euclid' or 'manhattan'")
-    page, size = options.get("page_size", 8192), options.get("range_size", 0)
-    if page <= 0 or 0 < size < page:
-        raise RowRefusedError(prefix + "page_size must be greater than 0 and less than or equal to range_size")
-    if options.get("run_count_per_level", 2) <= 0:
-        raise RowRefusedError(prefix + "run_count_per_level must be greater than 0")
-    if options.get("run_size_ratio", 3.5) <= 1:
-        raise RowRefusedError(prefix + "run_size_ratio must be greater than 1")
-    if not 0 < options.get("bloom_fpr", 0.05) <= 1:
-        raise RowRefusedError(prefix + "bloom_fpr must be greater than 0 and less than or equal to 1")
 
 
 def _check_index(index: IndexDefinition, message: str, *, functional: bool) -> None:

@@ -138,31 +138,28 @@ class VylogState(msgspec.Struct):
     def _get_indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
         """Return the last incarnation of each index, and a fault or None; cached until the next record."""
         if self._cached_indexes is None:
-            self._cached_indexes = self._build_indexes()
+            indexes: dict[tuple[int, int], LsmTree] = {}
+            fault = None
+            for tree in self.trees.values():
+                tree.prepared = None
+            for tree in self.trees.values():
+                index_id = tree.space, tree.index
+                before = indexes.get(index_id)
+                if before is None:
+                    indexes[index_id] = tree
+                elif tree.create_lsn < 0:
+                    if before.prepared is not None:
+                        fault = fault or f"LSM tree {tree.space}/{tree.index} prepared twice"
+                    before.prepared = tree.id
+                elif before.drop_lsn >= 0:
+                    indexes[index_id] = tree
+                elif before.create_lsn < 0:
+                    tree.prepared = before.id
+                    indexes[index_id] = tree
+                else:
+                    fault = fault or f"LSM tree {tree.space}/{tree.index} created twice"
+            self._cached_indexes = indexes, fault
         return self._cached_indexes
-
-    def _build_indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
-        indexes: dict[tuple[int, int], LsmTree] = {}
-        fault = None
-        for tree in self.trees.values():
-            tree.prepared = None
-        for tree in self.trees.values():
-            index_id = tree.space, tree.index
-            before = indexes.get(index_id)
-            if before is None:
-                indexes[index_id] = tree
-            elif tree.create_lsn < 0:
-                if before.prepared is not None:
-                    fault = fault or f"LSM tree {tree.space}/{tree.index} prepared twice"
-                before.prepared = tree.id
-            elif before.drop_lsn >= 0:
-                indexes[index_id] = tree
-            elif before.create_lsn < 0:
-                tree.prepared = before.id
-                indexes[index_id] = tree
-            else:
-                fault = fault or f"LSM tree {tree.space}/{tree.index} created twice"
-        return indexes, fault
 
     def list_live_runs(self, tree: LsmTree) -> Iterator[VinylRun]:
         """Yield the runs that a slice of the tree refers to, in the server's order (vy_lsm_recover)."""
@@ -218,6 +215,12 @@ class VylogState(msgspec.Struct):
         return None
 
 
+def get_number(keys: Mapping[int, Any], key: VylogKey) -> int:
+    """Return a number of a record; 0 if the record has none."""
+    value = keys.get(key, 0)
+    return value if type(value) is int else 0
+
+
 class _RecordKeys:
     """Keys of a record; numbers that it leaves out are 0."""
 
@@ -227,8 +230,7 @@ class _RecordKeys:
         self._keys = keys
 
     def get_number(self, key: VylogKey) -> int:
-        value = self._keys.get(key, 0)
-        return value if type(value) is int else 0
+        return get_number(self._keys, key)
 
     def get_bound(self, key: VylogKey) -> KeyValues | None:
         value = self._keys.get(key)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import SetFinding, SetMember, Validator, is_header_correction
-from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
+from binlogtool.format_api.format import FileLink, SetFinding, SetMember, Validator, is_header_correction
+from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, END_MARK, FileKind
 from binlogtool.formats.tarantool.schema import format_vclock
 from binlogtool.formats.tarantool.validate.row_rules import TarantoolValidator, format_range
 from binlogtool.formats.tarantool.validate.vinyl import (
@@ -30,10 +30,10 @@ from binlogtool.formats.tarantool.validate.xlog_and_snap import SnapFacts, SnapV
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import Kernel, LogFileLayout
-    from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+    from binlogtool.formats.tarantool.decode import TarantoolContext
     from binlogtool.limits import Limits
 
-__all__ = ["create_validator", "find_log_directory", "sort_names", "validate_set"]
+__all__ = ["create_validator", "find_log_directory", "is_link_proven", "sort_names", "validate_set"]
 
 
 # --- Rules of a data directory ---
@@ -198,6 +198,16 @@ def _is_same_vclock(a: dict[int, int], b: dict[int, int]) -> bool:
     return {k: v for k, v in a.items() if v} == {k: v for k, v in b.items() if v}
 
 
+def is_link_proven(link: FileLink) -> bool:
+    """Return whether a log ends with its end mark and the next one names its VClock; other files are no chain."""
+    before, after = link.before_layout.context, link.after_layout.context
+    if not all(one.kind is FileKind.XLOG and _is_read_by_server(one) for one in (before, after)):
+        return True
+    previous = after.prev_vclock
+    is_closed = link.end.endswith(END_MARK)
+    return is_closed and previous is not None and _is_same_vclock(previous, before.vclock)
+
+
 def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, present: set[str]) -> Iterator[SetFinding]:
     """Check that PrevVClock(next) = VClock(this), and that VClock(next) = VClock(this) + rows."""
     previous = after.context.prev_vclock
@@ -209,7 +219,8 @@ def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, presen
             if posixpath.basename(name) not in present:
                 lost = _describe_rows_between(before, after)
                 text = f"{posixpath.basename(name)} does not exist{lost}; {posixpath.basename(after.name)} follows it"
-                yield _report_missing_file(name, f"{text} (PrevVClock {format_vclock(previous)})")
+                text = f"{text} (PrevVClock {format_vclock(previous)})"
+                yield _report_missing_file(name, text, between=True)
             return
         vclock_text = format_vclock(before.context.vclock)
         text = f"PrevVClock {format_vclock(previous)}, the file before ({before.name}) has {vclock_text}"
@@ -232,8 +243,8 @@ def _describe_rows_between(before: TarantoolMember, after: TarantoolMember) -> s
     return f": LSN {', '.join(ranges)} lost" if ranges else ""
 
 
-def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file") -> SetFinding:
-    return SetFinding(name, make_finding("missing-member", None, 0, text, diagnosis=diagnosis))
+def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file", **facts: Any) -> SetFinding:
+    return SetFinding(name, make_finding("missing-member", None, 0, text, diagnosis=diagnosis, **facts))
 
 
 def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: XlogFacts) -> Iterator[SetFinding]:

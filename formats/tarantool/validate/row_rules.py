@@ -24,8 +24,7 @@ from binlogtool.formats.tarantool.codes import (
     FileKind,
     RowType,
 )
-from binlogtool.formats.tarantool.decode import find_too_deep_rows
-from binlogtool.formats.tarantool.detect_layout import TarantoolContext
+from binlogtool.formats.tarantool.decode import TarantoolContext, find_too_deep_rows
 from binlogtool.formats.tarantool.msgpack.messages import (
     find_text,
     limit_depth,
@@ -375,7 +374,14 @@ class TarantoolValidator:
 
     def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of a batch."""
-        self._check_blocks(batch)
+        # Count blocks that use unused fields, or that are large but not compressed
+        frames = batch.frames
+        names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
+        columns = (*(frames[name] for name in names), batch.window)
+        index = 0
+        while (index := self._find_odd_block(index, frames.count, *columns)) < frames.count:
+            self._note_odd_block(batch, index)
+            index += 1
         findings = [*self.check_rows(batch), *find_too_deep_rows(batch, self.max_depth)]
         return [self.context.cap_severity(one) for one in findings]
 
@@ -465,16 +471,6 @@ class TarantoolValidator:
             )
             for kind, r in self._block_notes.items()
         ]  # fmt: skip
-
-    def _check_blocks(self, batch: Batch) -> None:
-        """Count blocks that use unused fields, or that are large but not compressed."""
-        frames = batch.frames
-        names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
-        columns = (*(frames[name] for name in names), batch.window)
-        index = 0
-        while (index := self._find_odd_block(index, frames.count, *columns)) < frames.count:
-            self._note_odd_block(batch, index)
-            index += 1
 
     def _note_odd_block(self, batch: Batch, index: int) -> None:
         table = batch.frames

@@ -29,7 +29,7 @@ from binlogtool.formats.tarantool.codes import (
 from binlogtool.formats.tarantool.decode import decode_body_tree
 from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode
 from binlogtool.formats.tarantool.msgpack.values import to_python
-from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState
+from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState, get_number
 from binlogtool.formats.tarantool.validate.row_rules import RowLocation, TarantoolValidator
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class VylogValidator(TarantoolValidator):
         if kind == VylogType.SNAPSHOT:
             facts.based = frozenset(run.lsm for run in state.runs.values() if not run.dropped)
         fault = state.apply_record(kind, keys)
-        run = keys.get(VylogKey.RUN_ID, 0)
+        run = get_number(keys, VylogKey.RUN_ID)
         if kind == VylogType.CREATE_RUN:
             facts.unneeded.discard(run)
         elif kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:

@@ -15,7 +15,7 @@ from construct import ConstructError
 
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
-from binlogtool.formats.eblob.detect_layout import DIALECTS
+from binlogtool.formats.eblob.decode import DIALECTS
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
 from binlogtool.limits import Limits

@@ -12,7 +12,7 @@ import binlogtool
 from binlogtool.format_api.layout import U64
 from binlogtool.format_api.schema_fields import Varint, read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.detect_layout import infer_id_size
+from binlogtool.formats.manticore.decode import infer_id_size
 from tests.cli.invoke import program
 
 pytestmark = pytest.mark.full_corpus

@@ -81,7 +81,7 @@ def test_a_commit_record_with_two_references() -> None:
     data = cints(3, 0, 100, 0, 300, 2, 1, 50, 1, 70) + b"e"
     commit = records.parse_commit(data)
     assert [one.nodes for one in commit.references] == [3, 2] and commit.payload_at == len(data) - 1
-    assert records.has_shortest_integers(commit, data)
+    assert records.has_shortest_integers(commit)
 
 
 def test_a_state_with_a_huge_count_is_refused_at_once() -> None:

@@ -133,7 +133,7 @@ class Server:
         assert self._process is not None
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
 

@@ -601,7 +601,9 @@ def main() -> None:
             first = given.first
             did = list(_run_random(home, name, range(first, first + count)))
             if given.record:
-                _keep_random(f"{given.server} {name}", [*recorded(given.server, name)[:first], *did])
+                before = recorded(given.server, name)[:first]
+                assert len(before) == first, f"only {len(before)} are recorded"
+                _keep_random(f"{given.server} {name}", [*before, *did])
 
 
 class RecordedStart(NamedTuple):

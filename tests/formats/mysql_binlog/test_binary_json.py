@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.values.decode import decode_diff, decode_json
 from tests.formats.mysql_binlog.row_building import lenenc, sized
+from tests.harness.slowness import slowness
 
 DEPTH = 32
 
@@ -165,7 +166,7 @@ def test_containers_that_share_their_parts_cost_no_more_than_their_bytes() -> No
     started = time.process_time()
     with pytest.raises(MalformedError, match="parts overlap"):
         decode_json(b"\x02" + level, DEPTH)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 3 * slowness()
 
 
 def test_many_elements_that_are_the_same_long_text_are_refused() -> None:

@@ -73,11 +73,3 @@ def test_marks_that_contradict_each_other_stop_recovery(marks: list[tuple[str, A
 )
 def test_other_marks_do_not(marks: list[tuple[str, Any]]) -> None:
     assert wrong(marks) is None
-
-
-def test_where_the_server_may_stop_reading_is_noted() -> None:
-    """MySQL 9.7 read no further after a QUERY without text: it started, where an XID outside a transaction followed."""
-    seen = CommitMarks()
-    for offset, (kind, body) in enumerate([BEGIN, SEVEN, query(""), EIGHT]):
-        seen.add_mark(CommitMark(10 * offset, kind, body))
-    assert seen.unreadable_offset == 20

@@ -6,10 +6,9 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 from binlogtool.formats.binlog_events.ddl.table_dependencies import Triggers
-from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog, TableHistory
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import ColumnType

@@ -18,7 +18,7 @@ import binlogtool
 from binlogtool.format_api.format import Hints
 from binlogtool.repair.plan import RepairPolicy
 from binlogtool.report.diagnosis_and_replay import list_steps
-from tests.formats.mysql_binlog.start_contents import Event, Log
+from tests.formats.mysql_binlog.start_contents import Event, Log, query
 from tests.formats.mysql_binlog.starts import (
     GENERATORS,
     KINDS,
@@ -334,6 +334,48 @@ def test_mariadb_counts_the_first_gtid_of_older_files_where_the_newest_ends_insi
     assert predict(folder)[:2] == ("YY", "0-1-3")
 
 
+READ_ON, ENDED = "0-1-15", "0-1-3"
+FOREIGN_EVENTS = {
+    25: READ_ON, 33: READ_ON, 34: READ_ON, 35: READ_ON, 36: READ_ON, 37: READ_ON, 41: READ_ON, 28: ENDED, 29: ENDED,
+    39: ENDED, 40: ENDED, 42: ENDED, 44: ENDED, 166: ENDED, 168: ENDED, 172: ENDED, 200: ENDED,
+}  # fmt: skip
+"""Type of the row event of the second transaction -> GTIDs of MariaDB 10.11 and 11.8 after a crash."""
+
+
+@pytest.mark.parametrize(("code", "did"), FOREIGN_EVENTS.items())
+def test_mariadb_reads_over_some_events_of_mysql_and_ends_reading_at_others(
+    code: int, did: str, tmp_path: Path
+) -> None:
+    for server in SERVERS[:2]:
+        folder = logs_of(server, "crashed", "intact", tmp_path / server)
+        log = Log.read((folder / "bin.000003").read_bytes())
+        at = log.find(23)[1]
+        changed = log.with_event(at, dataclasses.replace(log.events[at], code=code))
+        (folder / "bin.000003").write_bytes(changed.write())
+        assert predict(folder)[:2] == ("YY", did)
+
+
+PREPARES = {
+    (0, 1, 1, 2): READ_ON, (0, 64, 1, 65): READ_ON, (0, 1, 0, 1): READ_ON, (0, 1, 64, 65): READ_ON,
+    (0, 20, 20, 1): READ_ON, (2, 1, 0, 1): READ_ON, (0, 0, 1, 1): ENDED, (0, 65, 1, 66): ENDED, (0, 1, 65, 66): ENDED,
+    (0, -1, 1, 1): ENDED, (0, 1, -1, 1): ENDED, (1, 0, 0, 0): ENDED,
+}  # fmt: skip
+"""one_phase, sizes of gtrid and bqual, bytes after them, in a transaction -> GTIDs of MariaDB 10.11 and 11.8."""
+
+
+@pytest.mark.parametrize(("prepare", "did"), PREPARES.items())
+def test_mariadb_ends_reading_at_an_xa_identifier_of_an_impossible_size(
+    prepare: tuple[int, int, int, int], did: str, tmp_path: Path
+) -> None:
+    one_phase, gtrid, bqual, rest = prepare
+    body = struct.pack("<BIii", one_phase, 9, gtrid, bqual) + b"x" * rest
+    folder = logs_of("mariadb-11.8", "crashed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    changed = log.with_inserted(log.find(162)[1] + 1, Event(38, body))
+    (folder / "bin.000003").write_bytes(changed.write())
+    assert predict(folder)[:2] == ("YY", did)
+
+
 UUID = "7f3437eb-ea83-11f1-ac2f-02fc00000001"
 OTHER_UUID = "7f3437eb-ea83-11f1-c542-9579dfad6e56"
 CUTS = {
@@ -578,6 +620,23 @@ def test_mysql_ends_its_log_before_a_gtid_with_an_impossible_number(number: int,
     (folder / "bin.000003").write_bytes(log.with_body(at, body[:17] + struct.pack("<q", number) + body[25:]).write())
     start, gtids, _ = predict(folder)
     assert (start, gtids) == ("YY", f"{UUID}:{did}")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "gtids"),
+    [(False, f"{UUID}:1-14"), (True, f"{UUID}:1-12:14,7f3437ef-ea83-11f1-ac2f-02fc00000001:13")],
+)
+def test_mysql_ends_its_log_before_a_statement_without_text(damaged: bool, gtids: str, tmp_path: Path) -> None:
+    """MySQL 9.7 started, although an XID outside of a transaction follows, and left the file at 1,037 bytes."""
+    folder = logs_of("mysql-9", "crashed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    changed = log.with_inserted(log.find(16)[2] + 1, Event(2, query(b"")), Event(16, struct.pack("<Q", 99)))
+    data = bytearray(changed.write())
+    data[500] ^= 4 * damaged
+    (folder / "bin.000003").write_bytes(data)
+    assert predict(folder)[:2] == ("YY", gtids)
+    (one,) = binlogtool.diagnose([folder]).logs
+    assert one.replays[0].details["crash_recovery"]["cut_at"] == 1037
 
 
 @pytest.mark.parametrize("place", [12, 22])

@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.core import record_blocks
 from tests.cli.invoke import invoke
-from tests.harness.mysql_writer import MARIADB, MYSQL, begun, binlog, block, query, transaction
+from tests.harness.mysql_writer import MARIADB, MYSQL, Made, begun, binlog, block, group, query, transaction
 
 QUERY_COMPRESSED = 165
 CLIENTS = {
@@ -84,6 +84,39 @@ def test_the_script_has_the_bytes_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "bin.000001"
     log.write_bytes(binlog(begun(query(raw, b"d", status(28))), MYSQL))
     assert raw in invoke("dump", "-O", "sql", str(log)).out
+
+
+ANNOTATED = Path(__file__).with_name("annotated_statements.000001")
+"""MariaDB 10.11 with binlog_annotate_row_events and clients that said SET NAMES latin1 and SET NAMES gbk."""
+ANNOTATIONS = (
+    r"INSERT INTO d.t VALUES (1,'Gr\xfc\xdfe')",
+    r"INSERT INTO d.t VALUES (2,'\xd6\xd0\xce\xc4\xb1\xed')",
+    r"INSERT INTO d.m VALUES (2,'\xd6\xd0\xce\xc4\xb1\xed')",
+    r"INSERT INTO d.t VALUES (3,'Gr\xfc\xdfe')",
+    "INSERT INTO d.t VALUES (4,'Küche')",
+    "CREATE TABLE d.n AS SELECT 1 AS a, '中文' AS b",
+)
+"""The last two follow a SAVEPOINT and a CREATE TABLE of their transactions, which name the character set."""
+
+
+def test_the_statement_of_rows_is_shown_by_the_character_set_of_its_transaction() -> None:
+    script = invoke("dump", "-O", "sql", "--comments", str(ANNOTATED)).text.splitlines()
+    assert tuple(line[4:] for line in script if line.startswith("#Q> ")) == ANNOTATIONS
+    assert sum("the log does not name the character set" in line for line in script) == 4
+    text = invoke("dump", "-v", str(ANNOTATED)).text
+    assert [one for one in ANNOTATIONS if f"\n    {one}\n" not in text] == []
+    assert text.count("(the log does not name the character set of this statement)") == 4
+    made = invoke("convert", "--to", "jsonl", "--envelope", "debezium", "--include-query", "-o", "-", str(ANNOTATED))
+    messages = [json.loads(line)["value"] for line in made.text.splitlines()]
+    assert tuple(one["source"]["query"] for one in messages if one.get("op")) == ANNOTATIONS
+
+
+def test_mysql_names_the_character_set_of_rows_at_the_beginning_of_their_transaction(tmp_path: Path) -> None:
+    log = tmp_path / "bin.000001"
+    events = group(query(b"BEGIN", b"d", status(28)), Made(29, b"\x06" + "表 你好".encode("gbk")), Made(16, bytes(8)))
+    log.write_bytes(binlog([*events, *begun(Made(29, b"\x02\xb1\xed"), number=2)], MYSQL))
+    script = invoke("dump", "-O", "sql", "--comments", str(log)).text
+    assert "\n#Q> 表 你好\n" in script and "\n#Q> \\xb1\\xed\n" in script
 
 
 @pytest.mark.parametrize("number", [576, 577, 578, 579, 608, 609, 610, 611, 2048, 2304])

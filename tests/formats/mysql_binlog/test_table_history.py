@@ -5,6 +5,8 @@ Expected values are those of the server: SELECT, and information_schema.columns 
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import os
 import shutil
@@ -279,3 +281,64 @@ def test_verify_follows_the_statements_through_the_files_of_a_log(tmp_path: Path
             shutil.copy(next(Path(folder).rglob(name)), tmp_path)
     report = binlogtool.verify([tmp_path], hints=binlogtool.Hints(schema=SCHEMA))
     assert "meta-mismatch" not in [one.id for one in report.findings]
+
+
+# -- after a skipped part of the log -----------------------------------------------------------------------------------
+
+ROW_LOG = Path(__file__).parents[2] / "corpus/mysql_binlog/workloads/mysql-9/transactions.row.000001.gz"
+"""Of MySQL 9 without names in its TABLE_MAPs: CREATE TABLE t (id INT PRIMARY KEY, v INT), the same for m, then rows."""
+END_OF_SECOND_INSERT = 0x5B0
+"""Offset inside the COMMIT after the first row of m."""
+ASSUMED = "the names of the columns of {} are assumed: a part of the log before this was skipped"
+
+
+def damaged_rows(tmp_path: Path) -> str:
+    data = bytearray(gzip.decompress(ROW_LOG.read_bytes()))
+    data[END_OF_SECOND_INSERT] ^= 0xFF
+    (tmp_path / "bin.000001").write_bytes(data)
+    return str(tmp_path / "bin.000001")
+
+
+@pytest.mark.parametrize("backend", ["python", "native"])
+def test_names_are_assumed_after_damage_and_each_table_says_so_once(tmp_path: Path, backend: str) -> None:
+    done = invoke("dump", "-O", "jsonl", "--backend", backend, damaged_rows(tmp_path))
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 1
+    rows = [row for one in found if "ROWS" in one["type"] for row in one["body"]["rows"]]
+    assert {tuple(image) for row in rows for image in row.values()} == {("id", "v")}
+    maps = [one for one in found if one["type"] == "TABLE_MAP"]
+    assert {one["body"].get("assumed", False) for one in maps if one["offset"] < END_OF_SECOND_INSERT} == {False}
+    assert {one["body"].get("assumed", False) for one in maps if one["offset"] > END_OF_SECOND_INSERT} == {True}
+    texts = [text["message"] for one in maps for text in one["findings"]]
+    assert [text.partition(", which")[0] for text in texts] == [ASSUMED.format("w.t"), ASSUMED.format("w.m")]
+
+
+@pytest.mark.parametrize("command", [("rows",), ("convert", "--to", "jsonl", "--envelope", "maxwell")])
+def test_rows_and_messages_after_damage_say_that_names_are_assumed(command: tuple[str, ...], tmp_path: Path) -> None:
+    skip = () if command == ("rows",) else ("--on-damage", "skip")
+    done = invoke(*command, *skip, damaged_rows(tmp_path))
+    assert '"@1"' not in done.text and " @1 " not in done.text
+    assert [ASSUMED.format(table) in done.err for table in ("w.t", "w.m")] == [True, True]
+
+
+def test_statements_are_not_made_from_assumed_names(tmp_path: Path) -> None:
+    done = invoke("convert", "--to", "sql", "--rows", "statements", "--on-damage", "skip", damaged_rows(tmp_path))
+    assert done.text.count("INSERT INTO `w`.`t`") == 2 and done.text.count("INSERT INTO `w`.`m`") == 1
+    assert done.text.count("BINLOG '") > 4
+
+
+def test_names_from_the_file_before_a_missing_one_are_assumed(tmp_path: Path) -> None:
+    data = gzip.decompress(ROW_LOG.read_bytes())
+    (tmp_path / "bin.000001").write_bytes(data)
+    (tmp_path / "bin.000003").write_bytes(data[:0x7F] + data[0x302:])  # FORMAT_DESCRIPTION, and what follows the DDL
+    done = invoke("rows", "--object", "w.m", "-O", "csv", str(tmp_path))
+    assert done.code == 1
+    table = list(csv.DictReader(done.text.splitlines()))
+    first = [(row["op"], row["id"], row["v"]) for row in table if row["file"].endswith("bin.000003")][:3]
+    assert first == [("INSERT", "1", "4"), ("INSERT", "2", "6"), ("INSERT", "3", "7")]
+    assert [ASSUMED.format("w.m") in row["findings"] for row in table] == [False] * 7 + [True] + [False] * 6
+    assert done.err.count(ASSUMED.format("w.m")) == 1
+    lone = tmp_path / "lone"
+    lone.mkdir()
+    shutil.move(tmp_path / "bin.000003", lone)
+    assert "@1" in invoke("rows", "--object", "w.m", "-O", "csv", str(lone)).text

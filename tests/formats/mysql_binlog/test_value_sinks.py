@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import pytest
 from binlogtool.format_api.json_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
 from binlogtool.formats.binlog_events.changes.typed_cells import CellValue, decode_cell
-from binlogtool.formats.binlog_events.rows.json_kernels import JsonValue, put_value
+from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, JsonValue, put_value
 from binlogtool.formats.binlog_events.sql.literals import SqlValue, put_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend
@@ -104,6 +105,24 @@ def test_values_are_json(compiled: bool) -> None:
     choices = build_text_table({0: b'"a"', 1: b'"b"'})
     found = [text_of(put, JsonValue, 34, choices, value) for value in VALUES]
     assert found == [value.json for value in VALUES]
+
+
+LONGEST = [
+    (_K.SIGNED, 8, b"\0\0\0\0\0\0\0\x80", "-9223372036854775808"),
+    (_K.UNSIGNED, 8, b"\xff" * 8, "18446744073709551615"),
+    (_K.FLOAT, 4, struct.pack("<f", -8388607.5), "-8388607.5"),
+    (_K.DOUBLE, 8, struct.pack("<d", -0.30000000000000004), "-0.30000000000000004"),
+    (_K.DECIMAL, 65 << 8 | 30, b"\x80" + bytes(29), "0." + "0" * 30),
+    (_K.TIMESTAMP2, 6, b"\xff" * 4 + b"\x0f\x42\x3f", "2106-02-07 06:28:15.999999"),
+]
+
+
+@pytest.mark.parametrize(("kind", "parameter", "raw", "text"), LONGEST)
+def test_a_value_fits_into_the_space_that_a_row_leaves_it(kind: _K, parameter: int, raw: bytes, text: str) -> None:
+    out = bytearray(VALUE_SPACE)
+    sink = JsonValue(34, b"", -1, 0, out, len(out))
+    end = put_value(raw + bytes(8), 0, len(raw), int(kind), parameter, sink, 0)
+    assert out[:end].decode().strip('"') == text
 
 
 @pytest.mark.parametrize("compiled", [False, True])

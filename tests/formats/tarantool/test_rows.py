@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.detect_layout import FRAME
+from binlogtool.formats.tarantool.decode import FRAME
 from binlogtool.formats.tarantool.explain_damage import find_payload_by_crc
 from binlogtool.formats.tarantool.msgpack.messages import WideUint
 from binlogtool.formats.tarantool.rows.rows import (

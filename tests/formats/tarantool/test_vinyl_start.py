@@ -108,3 +108,23 @@ def test_what_a_server_does_with_a_forgotten_run_in_use_is_open(corpus: Path, tm
     path.write_bytes(write_vylog(head, [*blocks, [Record(slice_.header, 9, {8: slice_.keys[8]}), forget]]))
     (diagnosis,) = binlogtool.diagnose([folder]).logs
     assert diagnosis.start == "yes"
+
+
+@pytest.mark.parametrize("policy", ["server", "force"])
+def test_a_new_instance_refuses_the_metadata_log_of_the_old_one(corpus: Path, tmp_path: Path, policy: str) -> None:
+    """What Tarantool 2.6 did without a snapshot; it starts if one of the metadata logs has the number 0."""
+    folder = Path(shutil.copytree(corpus / "found-3/tarantool-vylog-refs/base", tmp_path / "data"))
+    folder.chmod(0o755)
+    for snapshot in folder.glob("*.snap"):
+        snapshot.unlink()
+    for lost, refused in (
+        (None, None),
+        ("00000000000000000000.vylog", "00000000000000000047.vylog"),
+        ("00000000000000000047.vylog", "00000000000000000087.vylog"),
+        ("00000000000000000087.vylog", None),
+    ):
+        if lost is not None:
+            (folder / lost).unlink()
+        (replay,) = binlogtool.replay([folder], policy=policy)
+        reason = None if refused is None else f"./{refused}: invalid instance UUID"
+        assert (replay.starts, replay.stop and replay.stop.why) == (refused is None, reason), lost

@@ -17,27 +17,26 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     CAST,
-    EVENT_RECORD_COLUMN_SIZE,
-    EVENT_RECORD_HEAD_SIZE,
     GENERATED,
     HEX,
     KEY,
     NO_CONDITION,
     NUMBER,
     STAMPED,
+    ImageBitmaps,
     RowMemory,
     copy_text,
     count_present_columns,
+    find_column_value,
     find_images,
     find_template,
-    find_value_bounds,
     has_valid_images,
     load_word,
     put_short_text,
     read_head,
     skip_image,
 )
-from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
+from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.statements import (
     BINLOG,
@@ -97,7 +96,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_COMPRESSED_V1,
     WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
-    WRITE_ROWS_V2,
     load_block_head,
 )
 
@@ -405,11 +403,11 @@ _MAX_FIXED_VALUE = 1024
 def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> int:
     """Return 1 if the table has a key and an image with this bitmap has all its columns, else 0."""
     count = 0
-    entry = template + EVENT_RECORD_HEAD_SIZE
+    entry = template + RECORD_HEAD
     for i in range(load_word(texts, template)):
         if load_word(texts, entry + 32) & KEY and buf[bitmap + (i >> 3)] >> (i & 7) & 1:
             count += 1
-        entry += EVENT_RECORD_COLUMN_SIZE
+        entry += COLUMN_SIZE
     return 1 if count > 0 and count == load_word(texts, template + 12) else 0
 
 
@@ -420,7 +418,7 @@ def put_column_names(
     """Write, in parentheses, the names of the image's columns that statements may set."""
     separator = OPENING_BRACKET
     out[out_pos] = OPENING_BRACKET
-    entry = template + EVENT_RECORD_HEAD_SIZE
+    entry = template + RECORD_HEAD
     for i in range(load_word(texts, template)):
         if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not load_word(texts, entry + 32) & GENERATED:
             size = load_word(texts, entry + 20)
@@ -429,7 +427,7 @@ def put_column_names(
             out[out_pos] = separator
             out_pos = copy_text(texts, template + load_word(texts, entry + 16), size, out, out_pos + 1)
             separator = COMMA
-        entry += EVENT_RECORD_COLUMN_SIZE
+        entry += COLUMN_SIZE
     if separator == OPENING_BRACKET:
         out_pos += 1
     out[out_pos] = 41
@@ -486,118 +484,55 @@ def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: i
     return end
 
 
-@kernel(find_value_bounds, put_value_prefix, put_short_text, put_column_value, load_word)
+@kernel(
+    are_bytes_equal, find_column_value, copy_text, put_value_prefix, put_short_text, put_column_value, load_word
+)  # fmt: skip
 def put_image(
-    memory: RowMemory, p: int, bitmap: int, present: int, clause: int, is_keyed: int, o: int
+    memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, o: int
 ) -> tuple[int, int]:
     """Write the image at `buf[p]`; return (offset after it, end of the output).
 
+    An update only assigns changed columns; columns that a server could set by itself are assigned their current value.
+
     Args:
-        clause: 0 = VALUES, 2 = WHERE.
+        q: position of the before image, with which an update compares.
+        clause: 0 = VALUES, 1 = SET, 2 = WHERE.
         is_keyed: whether conditions only use the key.
     """
-    nulls = p
-    p += (present + 7) >> 3
-    if p > memory.n:
-        return p, -2
-    entry = memory.r + EVENT_RECORD_HEAD_SIZE
-    place = 0
-    count = 0
-    for i in range(load_word(memory.texts, memory.r)):
-        if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            is_null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
-            end = p
-            if is_null == 0:
-                p, end = find_value_bounds(
-                    memory.buf, p, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
-                )
-                if end < 0:
-                    return p, -2
-            flags = load_word(memory.texts, entry + 32)
-            if (clause == 2 and is_keyed > 0 and flags & KEY) or (
-                (clause < 2 or is_keyed == 0) and not flags & GENERATED
-            ):
-                if (
-                    memory.z - o
-                    < 2 * (end - p)
-                    + load_word(memory.texts, entry + 20)
-                    + load_word(memory.texts, entry + 28)
-                    + _MAX_FIXED_VALUE
-                ):
-                    return p, -1
-                cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
-                o = put_value_prefix(memory, count, clause, is_null, cast, entry, o)
-                if is_null == 0:
-                    o = put_column_value(
-                        RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
-                        p,
-                        clause,
-                        cast,
-                        entry,
-                        o,
-                    )
-                    if o < 0:
-                        return p, o
-                elif clause < 2:
-                    o = put_short_text(0x4C4C554E, 4, memory.out, o)
-                count += 1
-            p = end
-            place += 1
-        entry += EVENT_RECORD_COLUMN_SIZE
-    return p, -2 if count == 0 and clause > 0 else o
-
-
-@kernel(are_bytes_equal, find_value_bounds, copy_text, put_value_prefix, put_short_text, put_column_value, load_word)
-def put_assignments(
-    memory: RowMemory, q: int, p: int, before: int, befores: int, after: int, afters: int, o: int
-) -> tuple[int, int]:
-    """Write the assignments of an update whose images are at `buf[q]` and `buf[p]`.
-
-    Only changed columns are assigned; columns that a server could set by itself are assigned their current value.
-
-    Returns:
-        (offset after the second image, end of the output).
-    """
+    bitmap = images.before if clause == 2 else images.after
     old_nulls = q
     nulls = p
-    q += (befores + 7) >> 3
-    p += (afters + 7) >> 3
+    q += (images.befores + 7) >> 3
+    p += ((images.befores if clause == 2 else images.afters) + 7) >> 3
     if p > memory.n:
         return p, -2
-    entry = memory.r + EVENT_RECORD_HEAD_SIZE
+    entry = memory.r + RECORD_HEAD
     old_place = 0
     place = 0
     count = 0
     changes = 0
     for i in range(load_word(memory.texts, memory.r)):
         flags = load_word(memory.texts, entry + 32)
-        start = q
         old_null = -1
-        if memory.buf[before + (i >> 3)] >> (i & 7) & 1:
-            old_null = memory.buf[old_nulls + (old_place >> 3)] >> (old_place & 7) & 1
-            if old_null == 0:
-                start, q = find_value_bounds(
-                    memory.buf, q, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
-                )
-                if q < 0:
-                    return p, -2
+        start = q
+        if clause == 1 and memory.buf[images.before + (i >> 3)] >> (i & 7) & 1:
+            old_null, start, q = find_column_value(memory.buf, q, memory.n, old_nulls, old_place, memory.texts, entry)
+            if q < 0:
+                return p, -2
             old_place += 1
         changed = 0
-        is_null = 0
+        is_null = -1
         end = p
-        if memory.buf[after + (i >> 3)] >> (i & 7) & 1:
-            is_null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
-            if is_null == 0:
-                p, end = find_value_bounds(
-                    memory.buf, p, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
-                )
-                if end < 0:
-                    return p, -2
+        if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            is_null, p, end = find_column_value(memory.buf, p, memory.n, nulls, place, memory.texts, entry)
+            if end < 0:
+                return p, -2
             place += 1
-            size = end - p
-            same = are_bytes_equal(memory.buf, p, memory.buf, start, size) if q - start == size else 0
-            changed = 0 if same != 0 and is_null == old_null else 1
-        if not flags & GENERATED and (changed > 0 or flags & STAMPED):
+            changed = 1
+            if clause == 1 and is_null == old_null and q - start == end - p:
+                changed = 1 - are_bytes_equal(memory.buf, p, memory.buf, start, end - p)
+        written = changed > 0 or (clause == 1 and flags & STAMPED != 0)
+        if written and (flags & KEY != 0 if clause == 2 and is_keyed > 0 else flags & GENERATED == 0):
             if (
                 memory.z - o
                 < 2 * (end - p)
@@ -606,55 +541,46 @@ def put_assignments(
                 + _MAX_FIXED_VALUE
             ):
                 return p, -1
-            o = put_value_prefix(memory, count, 1, is_null, 0, entry, o)
+            cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
+            o = put_value_prefix(memory, count, clause, is_null, cast, entry, o)
             if changed == 0:
-                o = copy_text(
-                    memory.texts,
-                    memory.r + load_word(memory.texts, entry + 16),
-                    load_word(memory.texts, entry + 20),
-                    memory.out,
-                    o,
-                )
-            elif is_null > 0:
-                o = put_short_text(0x4C4C554E, 4, memory.out, o)
-            else:
+                name = memory.r + load_word(memory.texts, entry + 16)
+                o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
+            elif is_null == 0:
                 o = put_column_value(
-                    RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z), p, 1, 0, entry, o
+                    RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
+                    p,
+                    clause,
+                    cast,
+                    entry,
+                    o,
                 )
                 if o < 0:
                     return p, o
+            elif clause < 2:
+                o = put_short_text(0x4C4C554E, 4, memory.out, o)
             count += 1
             changes += changed
         p = end
-        entry += EVENT_RECORD_COLUMN_SIZE
-    return p, -2 if changes == 0 else o
+        entry += COLUMN_SIZE
+    return p, -2 if changes == 0 and clause > 0 else o
 
 
-@kernel(put_piece, put_assignments, put_image, skip_image)
-def put_row(
-    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
-) -> tuple[int, int]:
-    """Write one row; return (offset after its images, end of the output).
-
-    `kind`: INSERTED, UPDATED or DELETED.
-    """
+@kernel(put_piece, put_image, skip_image)
+def put_row(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> tuple[int, int]:
+    """Write one row; return (offset after its images, end of the output)."""
     middle = p
-    if kind == UPDATED:
-        middle = skip_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r)
+    if images.kind == UPDATED:
+        middle = skip_image(memory.buf, p, memory.n, images.before, images.befores, memory.texts, memory.r)
         if middle < 0:
             return p, -2
     images_end = p
-    for clause in range(kind, 1 if kind == INSERTED else 3):
+    for clause in range(images.kind, 1 if images.kind == INSERTED else 3):
         if memory.z - o < _MAX_FIXED_VALUE:
             return p, -1
         if clause > 0:
             o = put_piece(_WHERE if clause == 2 else _SET, memory.texts, memory.out, o)
-        bitmap = before if clause == 2 else after
-        present = befores if clause == 2 else afters
-        if clause == 1:
-            end, o = put_assignments(memory, p, middle, before, befores, after, afters, o)
-        else:
-            end, o = put_image(memory, p, bitmap, present, clause, is_keyed, o)
+        end, o = put_image(memory, images, p, middle if clause == 1 else p, clause, is_keyed, o)
         if o < 0:
             return p, o
         images_end = max(images_end, end)
@@ -662,26 +588,23 @@ def put_row(
 
 
 @kernel(copy_text, put_piece, put_column_names, load_word)
-def put_statement_start(
-    kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
+def put_statement_start(memory: RowMemory, images: ImageBitmaps, o: int) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
-    target = load_word(texts, template + 8)
-    if out_limit - out_pos < target + _MAX_FIXED_VALUE:
+    target = load_word(memory.texts, memory.r + 8)
+    if memory.z - o < target + _MAX_FIXED_VALUE:
         return -1
-    out_pos = put_piece(_INSERT if kind == INSERTED else _UPDATE if kind == UPDATED else _DELETE, texts, out, out_pos)
-    out_pos = copy_text(texts, template + load_word(texts, template + 4), target, out, out_pos)
-    if kind > 0:
-        return out_pos
-    out[out_pos] = 32
-    out_pos = put_column_names(buf, bitmap, texts, template, out, out_pos + 1, out_limit)
-    return out_pos if out_pos < 0 else put_piece(_VALUES, texts, out, out_pos)
+    verb = _INSERT if images.kind == INSERTED else _UPDATE if images.kind == UPDATED else _DELETE
+    o = put_piece(verb, memory.texts, memory.out, o)
+    o = copy_text(memory.texts, memory.r + load_word(memory.texts, memory.r + 4), target, memory.out, o)
+    if images.kind > 0:
+        return o
+    memory.out[o] = 32
+    o = put_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, o + 1, memory.z)
+    return o if o < 0 else put_piece(_VALUES, memory.texts, memory.out, o)
 
 
 @kernel(put_piece, put_row, put_statement_start)
-def put_statements(
-    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
-) -> int:
+def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> int:
     """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
     while p < memory.n:
@@ -691,27 +614,27 @@ def put_statements(
             memory.out[o + 1] = 10
             o += 2
         else:
-            o = put_statement_start(kind, memory.buf, after, memory.texts, memory.r, memory.out, o, memory.z)
+            o = put_statement_start(memory, images, o)
             if o < 0:
                 return o
         text = o
-        if kind == INSERTED:
+        if images.kind == INSERTED:
             memory.out[o] = 40
             o += 1
-        p, o = put_row(memory, p, kind, before, befores, after, afters, is_keyed, o)
+        p, o = put_row(memory, p, images, is_keyed, o)
         if o < 0:
             return o
         if p == start:
             return -2
         if memory.z - o < _MAX_FIXED_VALUE:
             return -1
-        if kind == INSERTED:
+        if images.kind == INSERTED:
             memory.out[o] = 41
             o += 1
             length += o - text
         else:
             o = put_piece(_LIMIT, memory.texts, memory.out, o)
-        if kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
+        if images.kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
             o = put_piece(_END, memory.texts, memory.out, o)
             length = 0
     return o
@@ -721,8 +644,8 @@ def put_statements(
 
 
 @kernel(
-    find_transition, find_images, has_key_columns, count_present_columns, put_rows_session, read_head,
-    put_statements, find_rows_request, load_word,
+    find_transition, find_images, has_key_columns, count_present_columns, put_rows_session, put_statements,
+    find_rows_request, load_word,
 )  # fmt: skip
 def put_event_statements(
     memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, o: int
@@ -730,34 +653,21 @@ def put_event_statements(
     """Write the body of an uncompressed row event whose template is at `texts[template]`."""
     columns = load_word(memory.texts, template)
     pos += memory.state[TABLE_ID_SIZE]
-    before, at = find_images(memory.buf, pos, limit, code, columns)
-    if at < 0:
+    flags, _extra, before, after, at = find_images(memory.buf, pos, limit, code, columns)
+    request = find_rows_request(flags & memory.state[ROW_FLAG_MASK], memory.moves)
+    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    if at < 0 or cell < 0:
         return -2
-    flags, _extra, _count, _bitmaps = read_head(memory.buf, pos, limit, code >= WRITE_ROWS_V2)
-    cell = find_transition(
-        memory.state[SESSION_NUMBER] + 0,
-        find_rows_request(flags & memory.state[ROW_FLAG_MASK], memory.moves),
-        memory.moves,
-    )
-    if cell < 0:
-        return -2
-    pos = at
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    after = before + ((columns + 7) >> 3) if kind == UPDATED else before
     o = put_rows_session(cell, 1000000 * time, memory, o)
     memory.state[NEXT_SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     befores = count_present_columns(memory.buf, before, columns)
     afters = count_present_columns(memory.buf, after, columns)
-    keyed = has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0
     return put_statements(
         RowMemory(memory.buf, limit, memory.texts, template, memory.out, memory.z),
-        pos,
-        kind,
-        before,
-        befores,
-        after,
-        afters,
-        keyed,
+        at,
+        ImageBitmaps(kind, before, befores, after, afters),
+        has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0,
         o,
     )
 

@@ -721,7 +721,7 @@ def put_change_statement(i: int, last: int, place: int, events: EventColumns, me
     """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
-    if memory.z - o < 2 * (events.stops[last] - events.offsets[i]) + 8192:
+    if memory.z - o < 3 * (events.stops[last] - events.offsets[i]) + 8192:
         return -1
     o = put_piece(_QUERY, memory.texts, memory.out, put_position_comment(place, memory, o))
     o = put_statement(i, last, events, memory, o)

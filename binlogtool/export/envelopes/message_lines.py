@@ -1,0 +1,101 @@
+"""Write change messages as JSON lines with several tasks; the file is the same as that of one task."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from binlogtool.core.open_log import LogReader, open_log
+from binlogtool.core.record_selection import ReadOptions
+from binlogtool.errors import InputOutputError
+from binlogtool.export.atomic_output import create_task_folder
+from binlogtool.export.envelopes.message_tables import MessageOutcome, MessageRows
+from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
+from binlogtool.export.ordered_output import StreamJob
+from binlogtool.export.table_job import RowTableJob, SpoolResult, TableSpooler, TaskReader
+from binlogtool.export.task_planning import require_task_file
+from binlogtool.export.typed_tables import SpooledTable
+from binlogtool.format_api.layout import CRC32
+
+_CHUNK_BYTES = 1 << 20
+
+
+class MessageLines(MessageRows, frozen=True):
+    """Change messages as JSON lines (`export.table_job.RowKind`)."""
+
+    def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
+        """Write the lines of what a task reads; its only table has them."""
+        result, checksum = SpoolResult([], FindingTally(), MessageOutcome()), 0
+        reader.folder.mkdir(parents=True)
+        path = reader.folder / "lines.jsonl"
+        with path.open("xb") as out:
+            for data in self.read_streams(reader, self.options, result):
+                checksum = CRC32.kernel(data, checksum)
+                out.write(data)
+        result.outcome.checksum = checksum
+        result.tables.append(SpooledTable("", result.outcome.message_count, (), (), (str(path),)))
+        return result
+
+
+class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
+    """One conversion to a file of change messages by tasks of a runner."""
+
+    kind: MessageLines
+
+    def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
+        """Write the file at `stage`.
+
+        Raises:
+            UsageError: a format has no row changes, or the log has no names that the selection contains.
+            InputOutputError, LimitError.
+        """
+        with self.open(inputs) as (runner, limits), create_task_folder(stage) as folder:
+            request, inputs, tasks = self._plan(runner, inputs)
+            folder.mkdir()
+            spooler = TableSpooler(request, self.hints, self.kind, self.shape, str(folder.absolute()), limits)
+            results = self._spool(runner, spooler, tasks)
+            checksum = _join_files(results, stage)
+            stream = self._make_stream(results)
+            files, options = [one.path for one in inputs if not one.trouble], self._read_options()
+            with open_log(files, options, LogReader) as log:
+                stream.check_names_exist(log)
+            manifest, spark = stream.prove_output(inputs, stage, checksum), runner.describe()
+        return replace(manifest, details={**manifest.details, "spark": spark}) if spark else manifest
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions(limits=self.limits, backend=self.backend, hints=self.hints)
+
+    def _make_stream(self, results: list[SpoolResult]) -> StreamJob:
+        """Return the job of a file that has the messages of all tasks."""
+        outcome, tally = self.kind.merge_outcomes([one.outcome for one in results]), FindingTally()
+        for one in results:
+            tally.merge(one.finding_tally)
+        return StreamJob(
+            "jsonl", self.limits, self.backend, self.selection, self.hints, envelope=self.kind.options,
+            finding_tally=tally, records_by_file=outcome.records_by_file, damaged=outcome.damaged,
+            has_left_out=outcome.has_left_out, other_message_count=outcome.message_count,
+            script_ends=outcome.script_ends,
+        )  # fmt: skip
+
+
+def _join_files(results: list[SpoolResult], target: Path) -> int:
+    """Append the files of all tasks to a new file; return its CRC-32.
+
+    Raises:
+        InputOutputError: a file is not there, or differs from what its task wrote.
+    """
+    whole = 0
+    with target.open("xb") as out:
+        for result in results:
+            path, checksum = Path(result.tables[0].paths[0]), 0
+            require_task_file(path)
+            with path.open("rb") as file:
+                while data := file.read(_CHUNK_BYTES):
+                    checksum, whole = CRC32.kernel(data, checksum), CRC32.kernel(data, whole)
+                    out.write(data)
+            if checksum != result.outcome.checksum:
+                raise InputOutputError(f"{path}: what was read back differs from what a task wrote")
+            path.unlink()
+    return whole
