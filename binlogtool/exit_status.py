@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -15,7 +17,7 @@ class StatusExplanation(NamedTuple):
 
 STATUSES = {
     "0": StatusExplanation(
-        "Done; no finding at or above --fail-on.",
+        "Done; no problem was found (verify: no finding at or above --fail-on).",
         "The work was completed; a repair was written and verified clean. A reading command whose output is "
         "closed early "
         "(| head) ends with this status, too, unless it had found something by then. A log that is still written may "
@@ -23,10 +25,11 @@ STATUSES = {
         "Nothing.",
     ),
     "1": StatusExplanation(
-        "Findings at or above --fail-on, or a plan that would lose data.",
-        "verify: damage, or whatever --fail-on asks for. dump: errors in what was read. replay-dry-run: the server "
-        "would reject, lose or stop. truncate-to-durable, undo: a plan that would be refused. A comparison that "
-        "differs.",
+        "A problem was found (verify: a finding at or above --fail-on), or a plan would be refused.",
+        "The help of each command has its own meaning: damage or errors in the records that were read, a server that "
+        "would not start, records that it would reject or lose, a conversion that is incomplete, a repair "
+        "that would be "
+        "refused, a comparison with differences.",
         "Read the findings (binlogtool explain ID) and the line `next:`.",
     ),
     "2": StatusExplanation(
@@ -65,7 +68,7 @@ STATUSES = {
     ),
     "70": StatusExplanation(
         "Internal error: a bug.",
-        "Something that must not happen. Reading commands have changed nothing; an aborted repair leaves the "
+        "A bug in binlogtool. Reading commands have changed nothing; an aborted repair leaves the "
         "old file or the new one.",
         "Report it with the file that the last line names.",
     ),
@@ -76,6 +79,52 @@ STATUSES = {
     ),
 }
 """Exit status as text -> its texts; the two of signals share an entry."""
+
+
+_READ_STATUSES = ("Done; no damage and no errors in what was read.", "Damage or errors in what was read; see stderr.")
+COMMAND_STATUSES: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "verify": ("No finding at or above --fail-on.", "A finding at or above --fail-on."),
+    "diagnose": (
+        "No problem was found, and no loss is expected.",
+        "A problem was found: damage, a server that does not start, or records that it would lose.",
+    ),
+    "truncate-to-durable": (
+        "The plan can be applied, there is nothing to remove, or the repair was made and verified.",
+        "The plan would be refused; the reasons are listed. Nothing was changed.",
+    ),
+    "undo": (
+        "The undo can be applied, or was applied.",
+        "The undo would be refused; the reasons are listed. Nothing was changed.",
+    ),
+    "replay-dry-run": (
+        "The server would start, and apply or skip every record as it should.",
+        "The server would stop, reject records or lose some without an error; or --compare found a difference.",
+    ),
+    "dump": _READ_STATUSES,
+    "rows": _READ_STATUSES,
+    "stats": _READ_STATUSES,
+    "hexdump-annotate": (
+        "Done; no damage and no errors in what was read. With --diff: the logs are equal.",
+        "Damage or errors in what was read. With --diff: the logs differ.",
+    ),
+    "flashback": (
+        "The script is complete.",
+        "The script was not written, or does not restore everything; stderr names the reason.",
+    ),
+    "convert": (
+        "The output is complete; damage that --on-damage skip left out was reported.",
+        "The output was not written, or lacks a part of the input; stderr names the reason.",
+    ),
+})  # fmt: skip
+"""Command -> its meanings of the statuses 0 and 1. Other commands end with 0 or with an error."""
+
+
+def list_command_statuses(command: str) -> list[tuple[str, str]]:
+    """Return (status, meaning) pairs for the help of a command."""
+    done, problem = COMMAND_STATUSES.get(command, ("Done.", ""))
+    own = {"0": done, "1": problem}
+    pairs = [(code, own.get(code, known.meaning)) for code, known in STATUSES.items()]
+    return [(code, meaning) for code, meaning in pairs if meaning]
 
 
 def find_status_key(text: str) -> str | None:

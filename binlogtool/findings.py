@@ -115,7 +115,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "unclean-close": _make_explanation(
             _N,
             "The file has no clean-close mark, or its in-use flag is set.",
-            "The server is still writing to the file, or it ended without closing it.",
+            "The server is still writing to the file, or it stopped without closing the file.",
             "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
         ),
         "log-outdated": _make_explanation(
@@ -223,15 +223,16 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         ROWS_DIVERGE: _make_explanation(
             _N,
-            "The row events do not add up to the table: a foreign key changed rows without an event, or some "
-            "were rolled back.",
+            "The row events do not add up to the table: a foreign key changed rows without an event, or "
+            "logged rows were rolled back.",
             "InnoDB applies foreign key actions itself (MariaDB; MySQL where no flag says otherwise), or a "
             "rollback was logged.",
-            "Apply the key's action as well; reverse the rows of the transaction that the message names.",
+            "Apply the action of the foreign key yourself, and reverse the rows of the transaction that the "
+            "message names.",
         ),
         ROWS_NOT_LOGGED: _make_explanation(
             _E,
-            "The log has a statement that changes rows, and not the rows: which rows it changed is not known.",
+            "The log has a statement that changes rows, instead of the rows: which rows it changed is not known.",
             "binlog_format is STATEMENT, or MIXED (MariaDB's default), or the server reports lost events.",
             "`dump` shows the statement. Set binlog_format=ROW for the future; with `--on-damage skip`, `convert` "
             "writes the rows that are logged.",
@@ -277,7 +278,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "statement-large": _make_explanation(
             _W,
             "The script has a statement that is larger than what servers accept by default.",
-            "An event holds one large row; it cannot be split where the server cannot join the parts again.",
+            "An event has one large row, and is not split, because the server could not join the parts again.",
             "Raise max_allowed_packet on the server that runs the script, as the message says; the client "
             "needs no setting.",
         ),
@@ -316,8 +317,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "gap-in-sequence": _make_explanation(
             _E,
             "Sequence numbers are missing between two records or two files.",
-            "A file of the set was deleted or not copied, or records between them are lost.",
-            "Find the missing file. If the gap lies at a damaged range, the records were there.",
+            "A file of the log was deleted or not copied, or the records between were lost.",
+            "Find the missing file. If the gap is at a damaged range, that range contained the missing records.",
         ),
         "sequence-regression": _make_explanation(
             _E,
@@ -342,7 +343,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "dangling-reference": _make_explanation(
             _E,
             "The record refers to something that is not present: a table map, an index, a node or a blob.",
-            "What it refers to is in a missing file, or was lost with a damaged range.",
+            "The object that it refers to is in a missing file, or was lost in a damaged range.",
             "Look for the missing file. The record cannot be applied without it.",
         ),
         "incomplete-transaction": _make_explanation(
@@ -382,7 +383,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "member-not-named": _make_explanation(
             _N,
-            "Several files of a log were named, and a file between them exists that was not: it was not checked.",
+            "Several files of a log were named, but not an existing file between them: that file was not checked.",
             "A list of paths that leaves a file out, or a pattern that does not match it.",
             "Name all files of the log, or its directory.",
         ),
@@ -421,8 +422,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "input-unreadable": _make_explanation(
             _E,
-            "A file that was named could not be opened, or vanished before it was read: nothing of it is in "
-            "the output.",
+            "A file that was named could not be opened, or vanished before it was read: the output has none "
+            "of its records.",
             "It was purged or moved in the meantime, does not exist on the machine that reads it, or is not readable.",
             "Restore it and convert it separately, or read from a copy that is not purged.",
         ),

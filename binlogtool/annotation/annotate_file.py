@@ -479,7 +479,7 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.record, self.at, self.selection)) > 1:
-            raise UsageError("give only one of a record, a position and a selection of records")
+            raise UsageError("choose one: a record, a position, or a selection of records")
         if self.length is not None and (self.record is not None or self.selection is not None or self.length < 1):
             raise UsageError("--length needs a position, and must be at least 1")
         if self.selection is not None and self.selection.tail is not None:
@@ -616,7 +616,7 @@ def _select_file(log: LogReader, request: AnnotateRequest) -> LogFile:
     if len(files) > 1 and request.file is not None:
         files = tuple(file for file in files if request.file in (file.path, os.path.basename(file.path)))
     if len(files) != 1:
-        raise UsageError("name one file of the set")
+        raise UsageError("name one file of the log")
     return files[0]
 
 
@@ -660,10 +660,10 @@ def _make_scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
 
 def _describe_missing(target: AnnotationTarget, scan: Scan) -> str:
     if target.field is not None:
-        return f"no field {target.field!r} there"
+        return f"there is no field {target.field!r} at this place"
     assert target.at is not None
     if target.at.kind == "record":
-        return f"no record {target.at.value}; there are {scan.records:,}"
+        return f"there is no record {target.at.value}; number of records: {scan.records:,}"
     if target.at.kind == "offset":
         return f"nothing at {target.at.value:#x}; the file has {scan.end:,} bytes"
     return f"no record with {target.at.kind} {target.at.value}"

@@ -183,7 +183,7 @@ _MAX_MISSES = 2
 
 
 class DiffLookahead:
-    """Look-ahead in one log, from its beginning each time. begin: function that creates its units again."""
+    """Search ahead in one log; each search reads the log from its start. begin: function that restarts the reading."""
 
     def __init__(self, begin: Callable[[], DiffUnits]) -> None:
         self._begin = begin
@@ -291,7 +291,7 @@ def _make_units(begin: Callable[[], AnnotationWalker]) -> DiffUnits:
 
 
 _DUMP_COMMAND = "binlogtool dump -O jsonl --fields offset,type,txn,object,body"
-"""Prints the same for the same records of two directories: no path."""
+"""Prints equal lines for equal records of two directories, because it prints no path."""
 
 
 def _get_single_file(log: LogReader) -> LogFile:

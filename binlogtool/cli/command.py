@@ -258,6 +258,9 @@ def collect_options(struct: type[S], values: Mapping[str, Any]) -> S:
     return struct(**chosen)
 
 
+_OUTPUT_OPTIONS = ("output", "overwrite")
+
+
 class _CommandWithHelp(click.Command):
     """Click command with `-h` and `--help`, which are created like every other option (see `Option`)."""
 
@@ -344,6 +347,7 @@ class Command(_CommandWithHelp):
         notes: further paragraphs, for the manual page.
         examples: (sentence, command line) pairs for the manual page and the help.
         outputs: values of -O, the default first.
+        writes_files: the help also lists --output and --overwrite.
     """
 
     def __init__(
@@ -357,6 +361,7 @@ class Command(_CommandWithHelp):
         examples: tuple[tuple[str, str], ...] = (),
         outputs: Sequence[str] = ("text", "json"),
         options_type: type[msgspec.Struct] | None = None,
+        writes_files: bool = False,
     ) -> None:
         super().__init__(name, callback=callback, params=params, help=help)
         self.notes, self.examples, self.outputs = notes, examples, tuple(outputs)
@@ -364,6 +369,10 @@ class Command(_CommandWithHelp):
         self.own_params = list(params)
         version = _flag_with_callback(["-V", "--version"], _print_version, "Show the version.", hidden=True)
         self.params += [*global_options(), version]
+        self.help_params = [
+            *self.own_params,
+            *(one for one in self.params if writes_files and one.name in _OUTPUT_OPTIONS),
+        ]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
@@ -392,7 +401,7 @@ class Command(_CommandWithHelp):
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
         """Return the help with the command's own options; global options are described by `binlogtool --help`."""
         return render_command_help(
-            self, ctx, params=self.own_params, examples=self.examples, outputs=self.outputs, width=width,
+            self, ctx, params=self.help_params, examples=self.examples, outputs=self.outputs, width=width,
             is_full=is_full, has_colour=has_colour,
         )  # fmt: skip
 

@@ -57,7 +57,10 @@ _STOP_REASONS = {
     "--schema FILE.sql, or use --on-damage skip to leave these changes out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
     "sql": "some records cannot be written as statements; exclude them with the selection options",
-    "options": "an option excludes statements, or names one that the log does not contain; the log is not damaged",
+    "options": (
+        "an option excludes statements, or --stop-before names a statement that the log does not "
+        "contain; the log is not damaged"
+    ),
     "flashback": f"{_FLASHBACK_STOPPED}; --skip-ddl leaves table definitions unchanged",
     "flashback-skip-ddl": _FLASHBACK_STOPPED,
 }
@@ -384,10 +387,11 @@ command = Command(
     "convert",
     callback=_run_convert,
     options_type=ConvertCommandOptions,
+    writes_files=True,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),
-        *spark_options("Write tables on Spark: local[*] or spark://HOST:PORT."),
+        *in_short_help(spark_options("Write tables on Spark: local[*] or spark://HOST:PORT.")),
         option(
             ["--max-binlog-size"],
             type=SIZE,
@@ -405,7 +409,7 @@ command = Command(
             group="Tables",
             multiple=True,
             metavar="COL",
-            help="A directory for each value of a column; type, object, format, …, date and hour of time; repeatable.",
+            help="Write a directory for each value of COL; COL is type, object, date, hour, …; repeatable.",
         ),
         option(
             ["--compression"],
@@ -418,7 +422,7 @@ command = Command(
             group="Tables",
             type=SIZE,
             metavar="SIZE",
-            help="Approximate file size (default: 256MiB); smaller if cores would be idle.",
+            help="Approximate file size (default: 256MiB); smaller where that keeps all cores busy.",
         ),
         option(
             ["--csv-safe"],
@@ -437,7 +441,7 @@ command = Command(
             ["--image"],
             group="Tables",
             type=click.Choice(("after", "before", "both", "changes")),
-            help="Rows of tables: what their columns hold (default: after).",
+            help="With --object or --per-table: the row image to write (default: after).",
         ),
         option(
             ["--merge"],
@@ -468,9 +472,7 @@ command = Command(
         *in_short_help(hint_options(), "schema"),
         *in_short_help(script_options()),
         level_option(),
-        *in_short_help(
-            selection_options(), "start_datetime", "stop_datetime", "type", "object", "include_gtids", "on_damage"
-        ),
+        *in_short_help(selection_options(), "start_datetime", "stop_datetime", "type", "object", "on_damage"),
         where_option(),
     ],
     help="""Write records as tables, lines, a script or another log.
@@ -490,8 +492,8 @@ command = Command(
     at the end of a file) has no row, only an entry in the manifest. --object implies --level event for an .ibb file.
 
     Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is configured
-    by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
-    in TMPDIR, then uploaded, _SUCCESS last; existing output is never replaced.
+    by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. The --output of tables can be a URL, too: it is written
+    and checked in TMPDIR, then uploaded, _SUCCESS last; existing output is never replaced.
 
     --append adds to --output, a directory, what is new since the last run: whole transactions of files that grow,
     rotate and are purged; if nothing is new, it does nothing. OUTPUT/_binlogtool/N.json describes the output

@@ -82,7 +82,6 @@ command = Command(
     Reads the logs of all formats in and below each directory as their server would. The report says: does the server
     start, and why not; what would it lose without an error; what can be kept; the commands in order, from the safety
     copy to the undo. Files that a running server has open are read up to a consistent end. Nothing is changed.
-    Status 1: a problem was found.
     """,
     examples=(
         ("the database does not start", "binlogtool diagnose /var/lib/tarantool"),

@@ -115,7 +115,9 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
         case MemoryError():
             limits.lift_ceiling()
             max_memory = current.settings.limits.max_memory
-            problem = f"more than --max-memory ({max_memory:,} bytes) allows, or than is available, is needed"
+            problem = (
+                f"the work needs more than --max-memory ({max_memory:,} bytes) allows, or more than this machine has"
+            )
             advice = f"try --max-memory {-(-4 * max_memory // MIB)}MiB"
             current.say(f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1)
             return 6

@@ -87,6 +87,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
 
 command = Command(
     "flashback",
+    writes_files=True,
     callback=_run_flashback,
     options_type=FlashbackOptions,
     outputs=("sql", "json"),

@@ -22,7 +22,7 @@ _HEADING, _TERM = "1", "36"
 _SENTENCE_END = re.compile(r"(?<=[.;])\s(?![^()]*\))")
 _SHELL_WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _GLOBAL_LINE = "Global options: binlogtool --help"
-_STATUS_LINE = "`binlogtool explain STATUS` describes each"
+_STATUS_LINE = "`binlogtool explain STATUS` describes each status."
 
 
 class _PageWriter:
@@ -164,11 +164,12 @@ def render_command_help(
             page.write_heading(title)
             rows = [describe_option(one, context) for one in shown]
             page.write_terms(rows if is_full else [(term, _first_sentence(text)) for term, text in rows])
+    title = "Form of the report (-O)" if any(one.name == "to" for one in params) else "Output formats (-O)"
     if is_full:
-        _write_end(page, examples, outputs)
+        _write_end(page, command.name or "", examples, outputs, title)
     else:
         if outputs:
-            page.write_line(f"Output formats (-O): {', '.join(outputs)}")
+            page.write_line(f"{title}: {', '.join(outputs)}")
         more = (
             f"{hidden_count} more option{'s'[: hidden_count != 1]}, examples, exit status"
             if hidden_count
@@ -179,18 +180,20 @@ def render_command_help(
     return "\n".join(page.lines)
 
 
-def _write_end(page: _PageWriter, examples: Sequence[tuple[str, str]], outputs: Sequence[str]) -> None:
+def _write_end(
+    page: _PageWriter, command: str, examples: Sequence[tuple[str, str]], outputs: Sequence[str], title: str
+) -> None:
     """Write the end of a `--help` page, after the options."""
-    from binlogtool.exit_status import STATUSES
+    from binlogtool.exit_status import list_command_statuses
 
     if outputs:
-        page.write_heading("Output formats (-O)")
+        page.write_heading(title)
         page.write_text(f"{', '.join(outputs)}; default: {outputs[0]}")
     if examples:
         page.write_heading("Examples")
         page.write_examples(examples)
     page.write_heading("Exit status")
-    page.write_terms([(code, known.meaning) for code, known in STATUSES.items()])
+    page.write_terms(list_command_statuses(command))
     page.write_text(_STATUS_LINE)
     page.write_line(_GLOBAL_LINE)
 

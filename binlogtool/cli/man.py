@@ -22,7 +22,7 @@ from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.help_page import OWN_GROUP, describe_option, group_options
 from binlogtool.cli.options import option
 from binlogtool.errors import InputOutputError, unknown_name_error
-from binlogtool.exit_status import STATUSES
+from binlogtool.exit_status import STATUSES, list_command_statuses
 
 # --- Manual pages from the command group ---
 
@@ -83,7 +83,7 @@ def _group_page_lines(group: click.Group, context: click.Context) -> Iterator[st
     yield ".SH OPTIONS"
     for title, params in group_options(group.get_params(context)).items():
         yield from _subsection_lines(title, params, context)
-    yield from _common_sections([])
+    yield from _common_sections([], EXIT_STATUS)
 
 
 def _command_page_lines(command: Command, context: click.Context) -> Iterator[str]:
@@ -94,11 +94,11 @@ def _command_page_lines(command: Command, context: click.Context) -> Iterator[st
     yield from _synopsis_section(f"binlogtool {name}", " ".join(command.collect_usage_pieces(context)))
     yield from _section_lines("DESCRIPTION", _format_paragraphs(command.help or ""))
     yield ".SH OPTIONS"
-    for title, group in group_options(command.own_params).items():
+    for title, group in group_options(command.help_params).items():
         yield from _subsection_lines(title, group, context)
     yield _escape_roff("Global options: see binlogtool(1).", paragraph=True)
     yield from _section_lines("NOTES", _format_paragraphs(command.notes))
-    yield from _common_sections(command.examples)
+    yield from _common_sections(command.examples, list_command_statuses(name))
 
 
 def _subsection_lines(title: str, group: Sequence[click.Option], context: click.Context) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _subsection_lines(title: str, group: Sequence[click.Option], context: click.
     yield from _format_list([describe_option(param, context) for param in group])
 
 
-def _common_sections(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield from _section_lines("EXIT STATUS", _format_list(EXIT_STATUS))
+def _common_sections(examples: Sequence[tuple[str, str]], statuses: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield from _section_lines("EXIT STATUS", _format_list(statuses))
     yield _escape_roff(
         "With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0.", paragraph=True
     )

@@ -366,12 +366,16 @@ def _output_options() -> list[click.Parameter]:
         ),
         option(
             ["-o", "--output"],
+            is_common=True,
             type=PATH,
             metavar="FILE",
-            help="Write to FILE, completely or not at all (default: stdout).",
+            help="Write to FILE, completely or not at all; default: stdout, except for tables.",
         ),
         option(
-            ["--overwrite"], is_flag=True, help="Allow --output to replace an existing file; inputs are never replaced."
+            ["--overwrite"],
+            is_flag=True,
+            is_common=True,
+            help="Allow --output to replace an existing file; inputs are never replaced.",
         ),
         option(
             ["--color"],
@@ -596,7 +600,8 @@ def server_version_option() -> click.Parameter:
         is_common=True,
         group="Input",
         metavar="X.Y",
-        help="Version of the server that will start on these files, such as 3.9 (default: the one that wrote them).",
+        help="Version of the server that will start on these files, for example 3.9 (default: the version that wrote "
+        "them).",
     )
 
 
@@ -625,7 +630,7 @@ def _object_options() -> list[click.Parameter]:
             ["--exclude-object"],
             multiple=True,
             metavar="GLOB",
-            help="Objects to leave out; repeatable.",
+            help="Leave out this table, space or key; repeatable.",
         ),
     ])  # fmt: skip
 
@@ -637,14 +642,14 @@ def selection_options() -> list[click.Parameter]:
             ["-j", "--start-position"],
             metavar="POS",
             is_common=True,
-            help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: what comes "
-            "after it. With several files an offset refers to the first one.",
+            help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start "
+            "after this transaction. With several files an offset refers to the first one.",
         ),
         option(
             ["--stop-position"],
             metavar="POS",
-            help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
-            "the last one.",
+            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
+            "refers to the last one.",
         ),
         option(
             ["--start-datetime"],
@@ -652,7 +657,7 @@ def selection_options() -> list[click.Parameter]:
             is_common=True,
             help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.",
         ),
-        option(["--stop-datetime"], metavar="T", is_common=True, help="Time to stop before."),
+        option(["--stop-datetime"], metavar="T", is_common=True, help="Stop before this time."),
         option(["--local-time"], is_flag=True, help="Times without a zone are local."),
         option(["-n", "--limit"], type=click.IntRange(0), metavar="N", is_common=True, help="At most N records."),
         option(["--skip"], type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records."),
@@ -667,22 +672,23 @@ def selection_options() -> list[click.Parameter]:
         ),
         *_object_options(),
         option(["--origin"], type=int, multiple=True, metavar="ID", help="Only this server or replica id; repeatable."),
-        option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
+        option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Leave out this origin; repeatable."),
         option(
             ["--include-gtids"],
             metavar="SET",
             is_common=True,
             help="Only transactions in the set: 0-1-42, uuid:1-5, ...",
         ),
-        option(["--exclude-gtids"], metavar="SET", help="No transactions in the set."),
-        option(["--xid"], metavar="ID", help="Only this transaction."),
+        option(["--exclude-gtids"], metavar="SET", help="Leave out the transactions in the set."),
+        option(["--xid"], metavar="ID", help="Only the transaction with this id, as dump shows it (JSON: txn)."),
         option(
             ["--on-damage"],
             group="Damage",
             is_common=True,
             type=click.Choice(["stop", "skip", "salvage"]),
-            help="What to do at damage (docs/damage.md). salvage: as skip, and also show well-framed but unproven "
-            "records, with the reason.",
+            help="What to do at damage (default: skip; convert: stop). stop: end there, convert writes "
+            "nothing; skip: continue at the next provable record; salvage: as skip, and also write well-framed but "
+            "unproven records, with the reason (docs/damage.md).",
         ),
         option(
             ["--live"],

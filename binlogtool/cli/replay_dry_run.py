@@ -95,7 +95,7 @@ def _report_separate_snapshots(run: CommandRun, results: list[ReplayResult]) -> 
         text = f"{logs[0].path} has no snapshot, and {snapshots[0].path} has one; each was replayed alone"
         run.say(
             f"{text}: if they are wal_dir and memtx_dir of one server, copy the files of both into one directory and "
-            "name that",
+            "name that directory",
             level=-1,
         )
 
@@ -218,7 +218,7 @@ def _print_explanation(
         for reason, rule in one.rules.items()
     }
     if not decisions:
-        raise UsageError(f"--explain {record_text}: the replay reads no such record")
+        raise UsageError(f"--explain {record_text}: the replay reads no record with this number")
     for decision in decisions:
         if form != "text":
             out.write(encode_line({**decision_to_json(decision), "rule": rules[decision.reason]}))
@@ -248,25 +248,23 @@ command = Command(
             is_common=True,
             type=click.Choice(["server", "strict", "force"]),
             default="server",
-            help="Rules of the replay. server: the engine's own (default); strict: stop at any error; force: continue "
-            "as the engine's recovery mode does.",
+            help="Rules of the replay: server (the engine's own, default), strict (stop at any error), or force "
+            "(continue as the engine's recovery mode does).",
         ),
         option(
             ["--against"],
             is_common=True,
             type=PATH,
             metavar="STATE",
-            help=(
-                "Position that the server has already applied: JSON (`position` of an earlier run), or a "
-                "file of the server."
-            ),
+            help="What the server has already applied: `position` of an earlier run (JSON), or a state file of the "
+            "server.",
         ),
         option(
             ["--until"],
             is_common=True,
             metavar="POS",
-            help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
-            "the last one.",
+            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
+            "refers to the last one.",
         ),
         option(
             ["--compare"],
@@ -289,9 +287,9 @@ command = Command(
     ],
     help="""Predict what the server would do with a log, without a server.
 
-    Every record is applied, skipped or rejected, with the rule behind it; the report says whether and where the server
-    would stop, which losses it would not report, the final position, and a digest of the resulting state.
-    Nothing is changed. Status 1: a record is rejected or lost, or the server stops.
+    Every record is applied, skipped or rejected, by the rules of the server; the report says whether and where the
+    server would stop, which losses it would not report, the final position, and a digest of the resulting state.
+    Nothing is changed.
     """,
     examples=(
         ("what a start would do", "binlogtool replay-dry-run /var/lib/tarantool/one"),

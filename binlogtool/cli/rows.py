@@ -274,8 +274,8 @@ command = Command(
             ["--image"],
             type=click.Choice(("after", "before", "both", "changes")),
             is_common=True,
-            help="What the columns hold: the row after the change (default), before it, both, or only changes. Of a "
-            "DELETE, after is the row before it; changes are those of an UPDATE, with the key.",
+            help="Which row image to print: after the change (default), before it, both, or only the changed columns. "
+            "A DELETE always has the row before it; changes has the key and the changed columns of an UPDATE.",
         ),
         *hint_options(),
         level_option(),
@@ -286,7 +286,7 @@ command = Command(
 
     Name tables with --object or --table; without, all tables are printed, one after the other. CSV and Arrow hold one
     table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows txn, op
-    and time only. Damage is reported and skipped. It needs the extra `arrow`.
+    and time only. Damage is reported and skipped. The command needs the extra `arrow`.
     """,
     notes="""--limit counts the rows of all tables, --skip those of each table. docs/tables.md describes the columns
     and types. For files of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class VerifyOptions(msgspec.Struct, frozen=True):
     """Options for verifying each path.
 
-    state: results of earlier runs. max_duration: seconds. master: the Spark to use; None = no Spark.
+    state: results of earlier runs. max_duration: seconds. master: Spark master URL; None = no Spark.
     """
 
     depth: str
@@ -407,7 +407,7 @@ class VerifyState:
         return result
 
     def find_missing_paths(self, calls: Sequence[VerifyJob]) -> tuple[SetReport, ...]:
-        """Return what is missing of recorded paths that were not named this time, beside those that were named."""
+        """Return the missing files of recorded paths that are not named now, but lie beside named paths."""
         keys = {_make_key(call) for call in calls}
         parents = {os.path.dirname(os.path.abspath(path)) for call in calls for path in (call.path, *call.more_paths)}
         recorded = {
@@ -563,7 +563,7 @@ def _hash_file(path: str) -> str:
 
 
 def _mark_unchanged(report: Report) -> Report:
-    """Return an earlier report whose files were not read again, which their details say."""
+    """Return an earlier report, marked in the details: its files were not read again."""
     return replace(report, files=tuple(replace(f, details={**f.details, "unchanged": True}) for f in report.files))
 
 

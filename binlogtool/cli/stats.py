@@ -157,8 +157,8 @@ command = Command(
             is_common=True,
             type=click.IntRange(1, 10_000),
             metavar="N",
-            help="Only the first N groups, and the others as one; of transactions the first N of each order (default: "
-            "all groups, 10 transactions).",
+            help="List only the N largest groups; the others are one group (default: all groups). With --by "
+            "transaction: the N largest and the N longest (default: 10).",
         ),
         option(
             ["--rows"],
@@ -187,9 +187,9 @@ command = Command(
     ],
     help="""Count records, bytes and rows, by object, type or origin; find large and long transactions.
 
-    Bytes of compressed records count unpacked. The text output lists the groups, then the time steps, each with its
-    named group of most records (or rows, with --rows). -O json and csv contain every figure. --chart draws them. Damage
-    is reported and skipped, as in dump.
+    Compressed records count with their unpacked size. The text output lists the groups, then the time steps, each with
+    the named group that has most records (with --rows: most rows). -O json and csv contain every figure; --chart draws
+    them. Damage is reported and skipped, as in dump.
     """,
     examples=(
         ("which tables grow, and when", "binlogtool stats /var/lib/mysql/mariadb-bin.000042"),

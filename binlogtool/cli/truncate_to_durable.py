@@ -344,9 +344,7 @@ command = Command(
         option(
             ["--fix-meta"], is_flag=True, is_common=True, help="Also correct the log's own counters and its file list."
         ),
-        option(
-            ["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if it has one.")
-        ),
+        option(["--write-close-marker"], is_flag=True, help="Write the format's end mark, if it has one."),
         network_option(),
         option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
         *hint_options(),

@@ -57,8 +57,8 @@ command = Command(
     help="""Undo a repair.
 
     Shows how the files that the repair changed would be restored; with --apply, their bytes, modes and times (owners
-    where allowed) are restored. Files that changed since the repair are refused. Of several undo files, or of those in
-    a directory, the newest one that is not undone yet is taken.
+    where allowed) are restored. Files that changed since the repair are refused. If several undo files, or a
+    directory of them, are named, the newest repair that is not undone yet is undone.
     """,
     examples=(
         ("what would be restored", "binlogtool undo 42.xlog.binlogtool-undo-20260101T000000Z-00112233"),

@@ -221,16 +221,15 @@ command = Command(
             is_common=True,
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
-            help="Depth of the check; each level includes the ones before it (default: set). frame and checksum leave "
-            "out content and missing files (a frame is proven by its checksum, so both find the same); payload leaves "
-            "out missing files.",
+            help="Depth of the check: frame or checksum (the same check: frames and checksums), payload (also the "
+            "content of records), set (default: also order and missing files).",
         ),
         option(
             ["--fail-on"],
             is_common=True,
             type=click.Choice(list(_LEVELS)),
             default="error",
-            help="The least severity that makes the exit status 1 (default: error).",
+            help="Lowest severity of a finding that makes the exit status 1 (default: error).",
         ),
         option(
             ["--severity"],
@@ -285,8 +284,8 @@ command = Command(
             ["--max-age"],
             type=AGE,
             metavar="DURATION",
-            help="Report a log whose newest record is older than this (26h): the backup stopped copying. Without times "
-            "in the records, the modification time of the file counts.",
+            help="Report a log whose newest record is older than this, for example 26h: the backup stopped copying. "
+            "Without times in the records, the modification time of the file counts.",
         ),
         option(
             ["--live"],

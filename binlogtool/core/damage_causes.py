@@ -321,7 +321,7 @@ def _find_stale_sectors(evidence: DamageEvidence, region: DamagedRegion, data: b
         for copy in evidence.find_copies(sector, low + at):
             size = _count_common_bytes(evidence, low + at, copy)
             if size:
-                words = f"{size:,} bytes from {low + at:#x} on are a copy of those at {copy:#x}"
+                words = f"{size:,} bytes from {low + at:#x} on are a copy of the bytes at {copy:#x}"
                 return DamageCause("stale-sector", low + at, size, words, {"cause_copy_of": copy})
     return None
 
@@ -403,7 +403,7 @@ def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: b
         or _is_explained_by_length(evidence, data, missing)
     ):
         return None
-    words = f"{missing:,} bytes are missing in this record: the next one begins before its end"
+    words = f"{missing:,} bytes are missing in this record: the next record begins before its end"
     return DamageCause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
 
 
@@ -429,7 +429,7 @@ def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegio
     if len(starts) != 1 or _is_explained_by_flips(evidence, record_bytes, region.start - starts[0]):
         return None
     missing = region.start - starts[0]
-    words = f"{missing:,} bytes are missing in the record before: the next one begins before its end"
+    words = f"{missing:,} bytes are missing in the previous record: the next record begins before its end"
     return DamageCause("removed-bytes", region.before, 0, words, {"cause_shift": -missing})
 
 
@@ -563,7 +563,7 @@ def _find_shifted_page(evidence: DamageEvidence, region: DamagedRegion, data: by
 
 def _make_shift_cause(region: DamagedRegion, shift: int) -> DamageCause:
     kind, comparison = ("inserted-bytes", "more") if shift > 0 else ("removed-bytes", "fewer")
-    words = f"{abs(shift):,} bytes {comparison} than were written: the intact data after it is shifted"
+    words = f"{abs(shift):,} bytes {comparison} than were written: the intact data after this place is shifted"
     return DamageCause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})
 
 

@@ -45,7 +45,7 @@ class LostRange(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what is lost for certain, for example 1-2-7, or 1-2-7 to 1-2-9."""
+        """The names of the transactions that are certainly lost, for example 1-2-7, or 1-2-7 to 1-2-9."""
         spans = tuple(
             f"{source}{first}" if first == last else f"{source}{first} to {source}{last}"
             for source, first, last in self.numbers

@@ -907,7 +907,7 @@ def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> Fi
 
 
 def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: bool) -> Iterator[FileFinding]:
-    """Yield damage that holds no selected record: as notes, or as what was not checked for later changes."""
+    """Yield damage that has no selected record: as notes, or as ranges not checked for later changes."""
     for one in findings:
         if reads_later and one.severity is Severity.ERROR:
             yield FileFinding(path, _make_unread_finding(one.message))
@@ -918,7 +918,7 @@ def _make_unselected(path: str, findings: Iterable[Finding], *, reads_later: boo
 def _iter_link_findings(
     links: SelectedLinks, file: LogFile, file_selection: Selection, reads_on: bool, is_after_selection: bool
 ) -> Iterator[FileFinding]:
-    """Yield what is wrong before a file, for a pass that reads on after its selection or not."""
+    """Yield findings about the link to the previous file. reads_on: the pass continues after its selection."""
     for one in links.check_next(file, file_selection):
         yield _make_file_finding(one.file, one.finding, is_after_selection)
     if reads_on:

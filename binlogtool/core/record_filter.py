@@ -489,13 +489,13 @@ _DOMAIN = re.compile(r"(\d+)-\d+-")
 
 
 def gtid_source(prefix: str) -> str:
-    """Return what numbers transactions: the domain of `DOMAIN-SERVER-`, or all of `UUID:`."""
+    """Return the source that numbers transactions: the domain of `DOMAIN-SERVER-`, or all of `UUID:`."""
     match = _DOMAIN.fullmatch(prefix)
     return prefix if match is None else match[1]
 
 
 def _match_source(position: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction of the same domain or UUID as this one?"""
+    """Return a predicate that is true for transactions with the domain or UUID of this one."""
     wanted = NUMBERED_GTID.fullmatch(position)
 
     def matches(txn: str | None) -> bool:

@@ -565,11 +565,11 @@ class UnpackedLog(NamedTuple):
     damaged: Mapping[str, str] = MappingProxyType({})
 
     def restore_path(self, path: str) -> str:
-        """Return the path of the compressed file in place of that of its unpacked file; other paths unchanged."""
+        """Replace the path of an unpacked file by the path of its compressed file; other paths stay unchanged."""
         return self.stored_paths.get(path, path)
 
     def restore_text(self, text: str) -> str:
-        """Return a message with the paths of the compressed files in place of those of their unpacked files."""
+        """Replace the paths of unpacked files in a message by the paths of their compressed files."""
         for path, stored_path in self.stored_paths.items():
             text = text.replace(path, stored_path)
         return text

@@ -337,7 +337,7 @@ class ScanAccounting(msgspec.Struct):
         rest = end - position - item.length
         if rest <= 0:
             return self._account_tail(position, item, "damaged")
-        text = f"{end - position:,} bytes up to the end of the file have no provable record"
+        text = f"{end - position:,} bytes up to the end of the file contain no provable record"
         skipped = make_finding("damaged-range", position, end - position, text, record=self.records)
         return self._account_tail(position, item, "damaged", skipped)
 

@@ -25,13 +25,13 @@ from binlogtool.limits import Limits
 _END_BYTES = 1024
 """Number of bytes at the end of a file that can prove which file follows."""
 _MAX_CHAIN = 3
-"""Maximum number of files before a file that the rules see, so that the work does not grow with their number."""
+"""Maximum number of preceding files that are checked against one file, to bound the work."""
 _TIMED_RECORDS = 64
 """Number of records at the start and at the end of a file whose times are read."""
 _MAX_CHECKED_GTIDS = 100_000
 """Maximum number of lost transactions that are compared with the selection one by one; more count as selected."""
 _MAX_LISTED_RANGES = 100
-"""Number of ranges from which on a finding may not list all of them."""
+"""Minimum number of ranges at which a finding may omit some of them."""
 
 
 class LinkedFile(msgspec.Struct, frozen=True):

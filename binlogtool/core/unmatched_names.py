@@ -210,7 +210,7 @@ class UnmatchedNameFinder:
 
     def _describe_stops(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
-            yield f"--stop-position gtid:{text}: the log ends without it{self._transactions.suggest(text)}"
+            yield f"--stop-position gtid:{text}: the log does not contain this GTID{self._transactions.suggest(text)}"
 
     def _unmatched_starts(self) -> Iterator[str]:
         """Yield messages if the log has no source of the start position, so that nothing is left out."""
@@ -290,7 +290,7 @@ class TransactionRanges:
     def suggest(self, txn: str) -> str:
         """Return the transactions that are most like this one, as the end of a message."""
         if not self._ranges:
-            return _describe_names(self._unnumbered) if self._unnumbered else "; it names no transactions"
+            return _describe_names(self._unnumbered) if self._unnumbered else "; its records have no transaction ids"
         match = NUMBERED_GTID.fullmatch(txn)
         sources = sorted(self._ranges)
         nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))

@@ -535,7 +535,7 @@ class PayloadReader(msgspec.Struct):
         return PartlyBadFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
 
     def row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
-        """Return the scanner of rows, and that of rows whose beginning alone can be read (None = not supported)."""
+        """Return the scanner of rows, and the scanner that reads only the beginning of rows (None = not supported)."""
         self._single_row_scanner = self._single_row_scanner or self.backend.make_scanner(level.schema, level.columns)
         if self._framed_row_scanner is None and level.framed is not None:
             self._framed_row_scanner = self.backend.make_scanner(level.framed, level.columns, 1)

@@ -178,7 +178,7 @@ class LogRows:
             InputOutputError: a file cannot be read any more.
         """
         if size < 1:
-            raise UsageError(f"batches of {size} rows: 1 is the least")
+            raise UsageError(f"batches of {size} rows: must be at least 1")
         return resize_batches(self._read_pass(), size)
 
     def _read_pass(self, *, all_columns: bool = False) -> Iterator[pa.RecordBatch]:

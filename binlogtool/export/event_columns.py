@@ -94,7 +94,7 @@ class EventColumns:
         return before
 
     def find_unfinished(self, commits: Sequence[int], *, is_open: bool) -> list[tuple[int, int | None]]:
-        """Return the transactions without end after which another one begins.
+        """Return the transactions without an end that are followed by another transaction.
 
         Each one is (number of its group, last event with a selected row; None if it has none).
         """

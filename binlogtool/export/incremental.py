@@ -230,15 +230,15 @@ def log_key(name: str) -> str:
 
 
 def carried_log_key(name: str) -> str:
-    """Return what files have in common that carry state over to each other: numbered files of several kinds as well,
-    such as snapshots and logs.
+    """Return the key that is common to all files that carry state over to each other, also to numbered files of several
+    kinds, such as snapshots and logs.
     """
     stem, extension = os.path.splitext(key := log_key(name))
     return key if "#" in extension else stem
 
 
 def carried_order(name: str) -> tuple[list[int], str]:
-    """Return the sort key of a file among those of its `carried_log_key`: with one number, by the name's extension."""
+    """Return the sort key among files with one `carried_log_key`; equal numbers are sorted by extension."""
     return sequence_numbers(name), os.path.splitext(name)[1]
 
 
@@ -432,7 +432,9 @@ class IncrementalInput:
 
     @staticmethod
     def _carried_state(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
-        """Return the state that the finished files of a log carry over to one of its files, as `Hints.earlier`."""
+        """Return the state after the finished files that is needed to read a later file of the log, as
+        `Hints.earlier`.
+        """
         log, number = carried_log_key(name), carried_order(name)
         last_by_kind: dict[str, str] = {}
         for one in sorted(positions, key=carried_order):

@@ -213,7 +213,10 @@ class StreamJob(msgspec.Struct):
         self.remarks = (*unmatched.missing, *unmatched.absent)
         if self.to == "jsonl" and self.envelope is None and self.selection.objects and selected:
             self.remarks += (
-                "these are records; rows with the table's columns: `binlogtool rows -O jsonl` or --to json",
+                (
+                    "this output has records; for rows with the table's columns use `binlogtool rows -O jsonl` "
+                    "or --to json"
+                ),
             )
 
     @property

@@ -55,7 +55,7 @@ def _fit_int64(value: int | None) -> int | None:
 
 
 def has_content(content: RecordTableRows) -> bool:
-    """Return True if a record has rows, or says something about them."""
+    """Return True if a record has rows, or information about rows."""
     return bool(content.rows or content.cells or content.ends or content.findings or content.remark)
 
 

@@ -133,7 +133,7 @@ def select_shown_columns(schema: pa.Schema) -> list[str]:
 
 
 def select_used_details(batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
-    """Return those of some columns that the batch has with values."""
+    """Return the names of those columns that have values in the batch."""
     return [name for name in names if name in batch.schema.names and batch[name].null_count < len(batch)]
 
 

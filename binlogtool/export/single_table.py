@@ -56,7 +56,10 @@ def build_single_table_options(table: str, selection: Selection, image: str | No
         UsageError: the options contradict each other.
     """
     if selection.objects:
-        raise UsageError(f"objects in the selection: the table is {table}; remove them")
+        raise UsageError(
+            f"the selection names objects, but the table is already chosen ({table}); remove the objects "
+            f"from the selection"
+        )
     options = build_typed_options(selection, image, per_table=False)
     return replace(options, objects=(glob.escape(table),), per_table=False)
 
@@ -93,7 +96,7 @@ class TableSearch:
     def read_older_files(
         self, files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None
     ) -> None:
-        """Read what files before these (path, format) pairs say about tables."""
+        """Read the table definitions in the files before these (path, format) pairs."""
         self._older = read_older_tables(files, limits, backend, hints)
 
     def read_log(self, log: LogReader, selection: Selection) -> None:

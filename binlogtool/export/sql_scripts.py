@@ -128,7 +128,8 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
         raise UsageError("--skip-ddl is only for flashback")
     if options.match_all and not (is_flashback and options.rows == "statements"):
         raise UsageError(
-            "--match-all-columns is for flashback with --rows statements; the log's own events always match"
+            "--match-all-columns is for flashback with --rows statements; the log's own events always "
+            "compare all columns"
         )
     if is_flashback and selection.on_damage != "stop":
         raise UsageError(

@@ -82,7 +82,7 @@ class SpoolTask(WriteTask, frozen=True, kw_only=True):
 
 
 def join_tasks(tasks: Sequence[SpoolTask]) -> SpoolTask:
-    """Return one task for what several consecutive ones read."""
+    """Merge several consecutive tasks into one."""
     first, pieces, known_tables = tasks[0], list[TaskPiece](), list[tuple[TableSchema, ...]]()
     for task in tasks:
         for piece, tables in zip(task.pieces, task.known_tables, strict=True):
@@ -194,7 +194,7 @@ class RowKind(Protocol):
         """Return the outcome of all tasks."""
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
-        """Add what only this kind of rows knows."""
+        """Add the facts that only this kind of rows has."""
 
 
 class TableSpooler(msgspec.Struct, frozen=True):
@@ -332,13 +332,13 @@ class TypedRows(msgspec.Struct, frozen=True):
 
 
 class MergedTable:
-    """A table of the output: what all tasks spooled of it, in the order of the log."""
+    """A table of the output: the rows that all tasks spooled for it, in the order of the log."""
 
     def __init__(self, name: str) -> None:
         self.name, self.history, self.spooled = name, TableHistory(), list[SpooledTable]()
 
     def is_consistent(self, one: SpooledTable, kind: RowKind) -> bool:
-        """Return True if what a task spooled can be widened to the columns of the table so far, exactly."""
+        """Return True if the rows of a task can be converted exactly to the columns of the table so far."""
         if not self.history.evolution.kinds or not one.definitions:
             return True
         history = TableHistory(self.history.to_known(self.name))
@@ -359,7 +359,7 @@ class MergedTable:
         )
 
     def add(self, one: SpooledTable) -> None:
-        """Add what the next task spooled.
+        """Add the rows that the next task spooled.
 
         Raises:
             UsageError: it is of another table.
@@ -389,7 +389,7 @@ class EarlierTables(NamedTuple):
 def merge_tables(
     results: Sequence[SpoolResult], kind: RowKind
 ) -> tuple[dict[str, MergedTable], dict[int, EarlierTables]]:
-    """Return the tables of all results, and by number what results need to know that did not know it.
+    """Return the tables of all results; and for each result that must be repeated, by number, the tables to know.
 
     Tables are in the order in which they appeared; rows without a table come last.
     """
@@ -446,7 +446,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             return self._build_manifest(inputs, result, tables, outputs, runner)
 
     def _spool(self, runner: TaskRunner, spooler: TableSpooler, tasks: list[SpoolTask]) -> list[SpoolResult]:
-        """Run the tasks; those that turn out to depend on earlier ones are run again, with what these found."""
+        """Run the tasks; repeat a task that turns out to depend on earlier ones, with the tables that they found."""
         results = runner.run_tasks("converting", tasks, spooler.execute)
         while cuts := [n for n in range(1, len(tasks)) if self.kind.is_cut(results[n - 1].outcome, results[n].outcome)]:
             starts = [n for n in range(len(tasks)) if n not in cuts]

@@ -470,7 +470,8 @@ class RouterSummary(msgspec.Struct):
             message = describe_missing_table(self.seen, pattern)
             if count := self.unlogged_records + self.other_unlogged_records:
                 message += (
-                    f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                    f" (because of binlog_format it also lacks the rows that {count:,} "
+                    f"{'statement' if count == 1 else 'statements'} changed)"
                 )
             raise UsageError(f"--object {pattern}: {message}")
 

@@ -163,7 +163,9 @@ def new_task_folder(stage: str, number: int) -> Path:
 def require_task_file(path: str | Path) -> None:
     """Raise InputOutputError if a file of a task is not there: other machines need a shared file system."""
     if not os.path.lexists(path):
-        raise InputOutputError(f"{path}: a task wrote this file, but it is not there; the output is not usable")
+        raise InputOutputError(
+            f"{path}: a task wrote this file, but it no longer exists; the output is incomplete, delete it"
+        )
 
 
 class TaskLimits(NamedTuple):

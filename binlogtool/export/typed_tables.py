@@ -115,7 +115,7 @@ class TableHistory:
             self.definitions.append((table, place))
 
     def to_known(self, name: str, directory: str = "") -> KnownTable:
-        """Return the table for what follows."""
+        """Return the table for the records that follow."""
         return KnownTable(name, directory, tuple(self.evolution.kinds.items()), self.evolution.key)
 
     def describe(self, name: str, directory: str, row_count: int, columns: list[dict[str, str]]) -> dict[str, Any]:

@@ -354,7 +354,7 @@ class Assembler(Protocol):
         """
 
     def finish(self) -> Iterator[Batch | Finding]:
-        """Yield what is left at the end of the file."""
+        """Yield the records that are left at the end of the file."""
 
 
 FrameCorrector = Callable[[bytes, int], tuple[bytes, Finding] | None]

@@ -475,7 +475,7 @@ class OpaqueLeaf(FieldMarker):
 
 
 class SingleField(FieldMarker):
-    """Marker of a structure that is shown as its only bytes field, formatted by a leaf."""
+    """Marker of a structure that is shown as a single value: its only bytes field."""
 
     def __init__(self, subcon: Construct, name: str, leaf: LeafFormat) -> None:
         super().__init__(subcon)
@@ -811,7 +811,7 @@ def make_json_kernel(
 def _make_generated_kernel(
     call: F, name: str, arguments: tuple[Any, ...], results: Any, uses: tuple[Callable[..., Any], ...]
 ) -> F:
-    """Return a copy of a function that calls what a generator makes of these arguments."""
+    """Return a copy of a function that calls the code generated from these arguments."""
     module = sys._getframe(2).f_globals["__name__"]
     values = {"__name__": module, "__builtins__": __builtins__, "GENERATED": LazyDecoder[Any](*arguments)}
     types = {"UInt8s": UInt8s, "MutableUInt8s": MutableUInt8s, "int": int}

@@ -347,7 +347,7 @@ class EventRows(NamedTuple):
 class TableReader:
     """Extract rows from the selected records of a log, in their order; one reader for all its files.
 
-    A format overrides `read_records`, and what else concerns it.
+    A format overrides `read_records`, and other methods where it needs to.
     """
 
     def read_records(
@@ -554,7 +554,7 @@ class RecordChanges(msgspec.Struct, frozen=True):
 
 
 class ChangeRows(NamedTuple):
-    """The rows of consecutive records as cells, with what messages say of them.
+    """The rows of consecutive records as cells, with the facts that messages contain about them.
 
     Args:
         tables: that of each run.

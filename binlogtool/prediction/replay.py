@@ -849,7 +849,7 @@ _LIMIT_OPTIONS = {"inflate-limit": "--max inflate=SIZE", "nesting-too-deep": "--
 
 
 def _raise_if_limit(path: str, finding: Finding) -> None:
-    """Raise if a finding is about a limit of this program, from which nothing follows for the server.
+    """Raise if a finding is about a limit of this program, because that proves nothing about the server.
 
     Raises:
         LimitError: the finding is about such a limit.

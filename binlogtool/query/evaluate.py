@@ -235,7 +235,7 @@ def _compile_row_test(test: Comparison) -> _RowEvaluator:
 
 
 def _make_reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that reads all values of an operand; a single NULL if there is none."""
+    """Return a function that reads all values of an operand; an operand without values gives one NULL."""
     if isinstance(operand, Constant):
         constant = (operand.value,)
         return lambda _members: constant

@@ -245,7 +245,7 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
         kind = find_filesystem_type(table, os.path.realpath(directory))
         if kind is not None and is_network(kind):
             text = f"is on a network file system ({kind}): use by other machines cannot be detected"
-            raise RefusedError(f"{directory}: {text}; {ALLOW_OPTION} repairs it nevertheless; nothing was changed")
+            raise RefusedError(f"{directory}: {text}; use {ALLOW_OPTION} to repair there anyway; nothing was changed")
 
 
 # --- Access of the server to the files ---

@@ -125,7 +125,7 @@ def note_derived_losses(
             continue
         lost = _count_lost_records(reports_by_path[file.path], after.get(file.path))
         for name in _derived_types(log) & lost.keys():
-            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats earlier records"
+            yield f"{file.path}: also removed, because they only repeat earlier records: {lost[name]:,} of type {name}"
 
 
 def _plan_new_file(path: str, log: LogGroup, rewritten: RewrittenFile, after: FileReport | None) -> FilePlan:
@@ -187,7 +187,7 @@ Results = Mapping[str, "tuple[ResultPiece, ...] | None"]
 
 
 class _LogState(NamedTuple):
-    """State of a log, either the current one or that after the repair.
+    """State of a log, before or after the repair.
 
     Attributes:
         read: Function from a path to a reader of the file's bytes.
@@ -500,7 +500,7 @@ def find_transaction_end(report: FileReport, format_: Format) -> int:
     """
     if format_.repair.transactions is None:
         text = "the durable end of a log of this format is never inside a transaction"
-        raise UsageError(f"{report.path}: --transactions does not fit: {text} ({format_.title})")
+        raise UsageError(f"{report.path}: --transactions cannot be used: {text} ({format_.title})")
     return int(report.details[format_.repair.transactions])
 
 
@@ -643,7 +643,7 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
 
 
 def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
-    """Return the file because of which a plan is refused, if a salvaged copy of it would be allowed; else None."""
+    """Return the file that makes the plan be refused, if a salvaged copy of it would be allowed; else None."""
     blocking_file, policy = plan.blocking_file, plan.policy
     if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
         return None

@@ -147,7 +147,7 @@ def _check_entry(entry: UndoEntry) -> None:
     if sum(end - start for _, start, end in entry.restore) != entry.size:
         raise ValueError("the ranges do not give the original's size")
     if not entry.removed and sum(piece.size for piece in entry.pieces) != entry.result_size:
-        raise ValueError("the ranges do not give the result's size")
+        raise ValueError("the ranges do not add up to the size of the result")
 
 
 def plan_restore(

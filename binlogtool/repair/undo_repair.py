@@ -233,8 +233,8 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
 
 
 def explain_unfinished(path: str) -> list[str]:
-    """Return why an interrupted repair must be finished before a log can be planned, with the files to be written; []
-    if there is none.
+    """Return why an interrupted repair must be finished before another one can be planned, with the files to be
+    written; [] if no repair was interrupted.
     """
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not os.path.lexists(os.path.join(folder, transaction.INTENT_NAME)):

@@ -667,7 +667,7 @@ class DiffText(msgspec.Struct):
             piece = side.piece()
             size = format_count(side.unit.end - side.unit.start)
             name, other = describe_unit(side, piece), "B" if sign == "-" else "A"
-            cut = "" if part.ends_at is None else f": {other} ends in it, at {format_offset(part.ends_at)}"
+            cut = "" if part.ends_at is None else f"; {other} ends inside it, at {format_offset(part.ends_at)}"
             yield self._paint_line(
                 sign, f"{format_offset(side.unit.start)}  {name} only in {side_name}, {size} bytes{cut}"
             )
@@ -853,8 +853,8 @@ class DiffPicture(msgspec.Struct):
                     self._lines.append(line)
         if self._omitted_count:
             omitted_text = (
-                f"not in this picture: {format_quantity(self._omitted_count, 'more place')} that "
-                f"differ; -O text, html and json have all"
+                f"not in this picture: {format_quantity(self._omitted_count, 'more difference')}; "
+                f"-O text, html and json show all of them"
             )
             self._lines.append([draw_text(_SIGN_X, 15, omitted_text, "b")])
         elif not self.difference_count:

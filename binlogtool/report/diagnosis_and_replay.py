@@ -171,7 +171,7 @@ def _list_missing_steps(found: Finding) -> Iterator[RepairStep]:
         return
     yield RepairStep(
         f"{_NO_COPY}: {_describe_missing(found) or 'its transactions'} are lost for replicas and for "
-        "point-in-time recovery; remove its line from the index, and set up replicas anew",
+        "point-in-time recovery; remove its line from the index, and rebuild the replicas",
         None,
     )
 
@@ -245,7 +245,9 @@ def _list_repair_steps(
         yield from _list_salvage_steps(diagnosis, plan, hint, inspected, read_options)
         return
     if _does_what_server_does(diagnosis, plan):
-        yield RepairStep("do nothing: the server does the same at its start; these steps do it before", None)
+        yield RepairStep(
+            "nothing needs to be done: the server does the same when it starts; these steps do it earlier", None
+        )
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
         "review the plan; nothing is changed",
@@ -308,7 +310,8 @@ def _list_replace_steps(
     if has_script and not plan.has_encrypted_file and any(file.kept_records for file in plan.files):
         name = os.path.basename(os.path.abspath(diagnosis.path))
         yield RepairStep(
-            "truncation is refused, for the reasons above; for a restore, write all whole transactions as SQL",
+            "truncation is refused, for the reasons above; to restore elsewhere, write all complete "
+                "transactions as SQL",
             read_options.make_command(
                 "convert", "--to", "sql", "--on-damage", "skip", "-o", guard_leading_dash(f"{name}.sql"),
                 path=diagnosis.path,
@@ -322,7 +325,7 @@ def _list_replace_steps(
         if has_script:
             yield RepairStep(
                 f"{_NO_COPY}: {lost}move {name} out of the directory, remove its line from the index, load the script "
-                "into a restored server, and set up replicas anew",
+                "into a restored server, and rebuild the replicas",
                 None,
             )
         elif diagnosis.start == STARTS and not any(RESTORE_FACT in found.facts for _, found in diagnosis.losses):
@@ -416,7 +419,7 @@ def _describe_unknown(diagnosis: Diagnosis) -> str:
     )
     reasons += [replay.incomplete_reason for replay in diagnosis.replays if replay.incomplete_reason]
     if any(replay.is_encrypted for replay in diagnosis.replays):
-        reasons.append("the log is encrypted; --keyfile reads it")
+        reasons.append("the log is encrypted; give its key with --keyfile")
     return reasons[0] if reasons else "the log could not be read to its end"
 
 
@@ -531,7 +534,7 @@ def render_diagnosis_text(
 
 
 def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
-    """Yield the line of a healthy log; for an end that the server accepts and for warnings, also what they are."""
+    """Yield the line of a healthy log, and lines about an end that the server accepts and about warnings."""
     state = describe_log_state(diagnosis)
     verb = "start" if diagnosis.start == OPEN else "starts"
     starts = f": {verb} {describe_start(diagnosis)}" if diagnosis.start != OPEN or state != "ok" else ""
@@ -549,7 +552,7 @@ def _render_healthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint:
         yield from _label_lines("warning", list(_limit_lines(warnings)))
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.lost and hint is not None and " truncate-to-durable " in hint:
-        yield f"{'do':<9} nothing: the server accepts this end; to remove it before a start, review the plan"
+        yield f"{'do':<9} nothing: the server accepts this end. To cut it off anyway, review this plan:"
         yield f"            {hint}"
 
 
@@ -587,7 +590,7 @@ def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, pain
 
 
 def _describe_engine(diagnosis: Diagnosis) -> list[str]:
-    """Return lines about the position up to which the storage engine has committed, where its files tell it."""
+    """Return lines about the position up to which the storage engine has committed, where its files contain it."""
     found = (replay.details.get("storage_engine") for replay in diagnosis.replays)
     return [escape(str(details["text"])) for details in found if details]
 

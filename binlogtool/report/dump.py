@@ -510,7 +510,10 @@ class FieldNameCheck:
         if not self._records or not self._known:
             return []
         known = {f"{_BODY}.{name}" for name in self._known}
-        return [f"--fields {field}: no chosen record has it{suggest_names(field, known)}" for field in self._pending]
+        return [
+            f"--fields {field}: no selected record has this member{suggest_names(field, known)}"
+            for field in self._pending
+        ]
 
     @property
     def are_all_unknown(self) -> bool:

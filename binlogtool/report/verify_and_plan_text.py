@@ -299,7 +299,7 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
 
 
 def _find_correctable(plan: RepairPlan) -> str | None:
-    """Return the first file of which, according to the plan, a copy with corrected bits can be written."""
+    """Return the first file for which the plan can write a copy with corrected bits."""
     texts = [text for text in (*plan.reasons, *plan.notes) if FLIPPED_BIT_ADVICE in text and not plan.policy.salvage]
     return next((one.path for one in plan.files for text in texts if text.startswith(f"{one.path}: ")), None)
 
@@ -310,7 +310,7 @@ def _make_force_command(target: str, read_options: GivenReadOptions) -> str:
 
 
 def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_options: GivenReadOptions) -> str:
-    """Return a command for the file because of which the plan is refused."""
+    """Return a command for the file that makes the plan be refused."""
     if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
     if plan.copyable_path is not None:

@@ -111,7 +111,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
 
 
 _INTERNAL_FACTS = ("between", "irregular", "missing", "not_in_index", "packed_size")
-"""Facts for programs, whose message says the same."""
+"""Facts for programs; the message has the same information."""
 
 
 def _is_internal(name: str, value: Any) -> bool:

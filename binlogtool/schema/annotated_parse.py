@@ -207,7 +207,7 @@ def _is_untraced_branch(subcon: Construct, copied: Construct) -> bool:
 
 
 def _is_byteless(subcon: Construct) -> bool:
-    """Return True if the part never takes a byte, so that it has no row."""
+    """Return True if the part occupies no bytes, so that it has no row."""
     if isinstance(subcon, construct.IfThenElse):
         return _is_byteless(_unwrap_renamed(subcon.thensubcon)) and _is_byteless(_unwrap_renamed(subcon.elsesubcon))
     return isinstance(subcon, _BYTELESS_CLASSES)

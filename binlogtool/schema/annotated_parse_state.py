@@ -108,7 +108,7 @@ def describe_error(error: BaseException) -> tuple[str, str]:
     """Return the text and the finding id for an exception that ended a parse.
 
     Raises:
-        MemoryError: the exception is a MemoryError, from which nothing follows about the bytes.
+        MemoryError: the exception is a MemoryError, which says nothing about the bytes.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -425,7 +425,9 @@ class TraceError(NamedTuple):
 
 
 class AbandonedElement(NamedTuple):
-    """Rows of the last element that an open-ended range or an optional field abandoned, and the error."""
+    """Rows of the last element that could not be parsed completely (in an open-ended range or an optional field),
+    and the error.
+    """
 
     space: str
     position: int

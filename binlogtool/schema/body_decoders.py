@@ -94,7 +94,7 @@ class BodyCodeGenerator(ABC):
         self.emit_zeros(body.ops)
 
     def emit_zeros(self, ops: tuple[Op, ...]) -> None:
-        """Emit code that sets the variables of cases that may not be taken to 0."""
+        """Emit code that sets to 0 the variables of cases that may be skipped."""
         for path in sorted(find_unset_variables(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 
@@ -204,7 +204,7 @@ class BodyCodeGenerator(ABC):
 
     @abstractmethod
     def emit_skip(self, path: str, length: Expr) -> None:
-        """Pass over bytes whose size other fields give."""
+        """Skip bytes whose size is in other fields."""
 
     @abstractmethod
     def emit_scalar(self, op: ReadScalar) -> None:
@@ -251,7 +251,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         self._arguments = arguments
 
     def compile_function(self) -> Callable[..., Any]:
-        """Compile and return the function."""
+        """Compile the generated source, and return its function."""
         header = f"def read(data{''.join(f', {name}' for name in self._arguments)}):\n    limit = len(data)\n"
         text = header + "".join(f"    {line}\n" for line in self.line.join().splitlines())
         namespace = dict(self.constants)
@@ -309,7 +309,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
             self.line(f"{', '.join(targets)}, = {unpack}(data{where})")
 
     def emit_skip(self, path: str, length: Expr) -> None:
-        """Pass over bytes whose size other fields give."""
+        """Skip bytes whose size is in other fields."""
         start, end, size = self.position, self.new_variable(), self.format_value(length)
         self.line(f"{end} = {start} + {size}")
         wrong_size = f"limit < {end}" if length.lo >= 0 else f"not {start} <= {end} <= limit"
@@ -501,7 +501,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
     """Generator of a function that returns the dictionary that `dump` shows."""
 
     def drop_useless_tail(self) -> tuple[Op, ...]:
-        """Return the operations without those at the end that can neither fail nor contribute to the result."""
+        """Return the operations, without the last ones if they can neither fail nor contribute to the result."""
         ops = self.body.ops
         while ops and all(
             isinstance(op, AssignRemaining | TakeRest | ChooseCase) and not {*list_outputs(op)} & self.used

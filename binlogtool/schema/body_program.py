@@ -374,7 +374,7 @@ _BodyLowering.rules = (
 
 
 class ShownNumber(msgspec.Struct, frozen=True):
-    """Shown integer, from the variable `path`."""
+    """Integer that `dump` shows, from the variable `path`."""
 
     path: str
     signed: bool

@@ -35,7 +35,7 @@ from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
 
 class KernelError(ValueError):
-    """Raised for a function that uses what a kernel may not use."""
+    """Raised for a function that uses something that is not allowed in a kernel."""
 
 
 class StructType(msgspec.Struct, frozen=True):

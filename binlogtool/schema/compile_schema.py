@@ -187,7 +187,7 @@ def lower_expression(value: Any, path: str, scope: StructScope) -> Expr:
 
     Raises:
         UnlowerableError: it cannot be lowered.
-        InexactError: 64 bits cannot give the result that Python would give.
+        InexactError: the 64-bit result would differ from Python's.
     """
     if isinstance(value, cexpr.BinExpr):
         return _lower_binary(value, path, scope)

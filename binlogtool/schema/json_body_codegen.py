@@ -85,7 +85,7 @@ def generate_json_kernel(body_schema: BodySchema, kernels: native_library.Kernel
 
 
 def make_json_function(body_schema: BodySchema) -> Kernel:
-    """Return that kernel as a Python function."""
+    """Return the kernel that writes a body as JSON, as a Python function."""
     return compile_generated(lambda kernels: generate_json_kernel(body_schema, kernels), "write")
 
 
@@ -578,13 +578,13 @@ class RecordLoopCode:
         return f"{self.kernels.add(kernel)}({arguments})"
 
     def emit_copy_text(self, text: bytes, out: str, o: str) -> None:
-        """Emit code that writes constant text; the loop ends if there is no space."""
+        """Emit code that writes constant text; it leaves the loop when the output is full."""
         start, size = len(self.words), len(text)
         self.words += text
         self.emit_copy(f"words + {start}", str(size), out, o)
 
     def emit_copy(self, source: str, size: str, out: str, o: str) -> None:
-        """Emit code that copies memory; the loop ends if there is no space."""
+        """Emit code that copies memory; it leaves the loop when the output is full."""
         self.emit_stop_if(f"{size} + {COPY_PADDING} > z - {o}", o, NO_SPACE)
         self.line(f"{o} += copy({source}, {out} + {o}, {size})")
 

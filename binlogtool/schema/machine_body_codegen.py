@@ -67,7 +67,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
             self.position = self.position.advance(get_fixed_size(op) or 0)
 
     def emit_skip(self, path: str, length: Expr) -> None:
-        """Pass over bytes whose size other fields give."""
+        """Skip bytes whose size is in other fields."""
         size, end = self.new_variable(), self.new_variable()
         self.line(f"{size} = {self.format_value(length)}")
         self.emit_refuse_if(f"{size} < 0 or {size} > {self.left_source}")

@@ -117,7 +117,7 @@ def _hash_texts(*parts: str) -> str:
 # --- The library of compiled walks and kernels ---
 
 LIBRARY_VARIABLE = "BINLOGTOOL_LIBRARY"
-"""Environment variable with the path of a library to use instead of that of this installation."""
+"""Environment variable with the path of a library to use instead of the installed one."""
 
 LIBRARY_FILE_NAME = "_native.so"
 

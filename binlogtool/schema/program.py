@@ -109,7 +109,7 @@ _OPERATOR_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {**COMPARISONS, *
 
 
 class InexactError(ValueError):
-    """Raised for an operation that cannot give Python's result in 64 bits."""
+    """Raised for an operation whose 64-bit result would differ from Python's."""
 
 
 def is_boolean(expr: Expr) -> bool:
@@ -121,7 +121,7 @@ def make_binary(op: str, left: Expr, right: Expr) -> Expr:
     """Return the node for `left op right`, with its bounds.
 
     Raises:
-        InexactError: 64 bits cannot give the result that Python would give.
+        InexactError: the 64-bit result would differ from Python's.
     """
     if op in "&|" and is_boolean(left) and is_boolean(right):
         return Binary("and" if op == "&" else "or", left, right, 0, 1)
@@ -417,7 +417,7 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class RepeatToEnd(msgspec.Struct, frozen=True):
-    """Execute the operations until no byte is left; each time they take at least one. Only in bodies."""
+    """Repeat the operations until no byte is left; each pass takes at least one byte. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]

@@ -53,7 +53,7 @@ from binlogtool.verification.verify_report import Report, merge_reports
 
 T = TypeVar("T")
 _MAX_TASK_BYTES = 8192 * MIB
-"""Approximate maximum of a task, because a task that fails is repeated as a whole."""
+"""Approximate maximum size of a task in bytes, because a task that fails is repeated as a whole."""
 
 _SHUTDOWN_RESERVE_S = 2.0
 """Part of a time limit that is reserved for stopping Spark."""

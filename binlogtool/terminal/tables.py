@@ -181,7 +181,7 @@ class ScreenTableWriter:
 
 
 def _fit_records(rows: list[list[str]]) -> list[list[str]]:
-    """Leave out empty columns, and on a narrow screen those that say least; then date and time are two lines."""
+    """Leave out empty columns, and on a narrow screen the least informative ones; date and time then take two lines."""
     rows = _select_columns(rows, [any(row[i] for row in rows[1:]) for i in range(len(rows[0]))])
     columns = _table_width()
     for name in _DISPENSABLE_COLUMNS:

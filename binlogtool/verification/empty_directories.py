@@ -30,7 +30,9 @@ def report_empty_directories(top: str, log_directories: Mapping[str, str]) -> It
         for name in _list_subdirectories(os.path.join(top, parent)):
             path = os.path.join(top, parent, name)
             if name not in servers and not _NO_SERVER_NAMES.fullmatch(name) and _has_no_log(path):
-                text = f"no log in this directory, but in {min(servers)} beside it: copy the logs of this server again"
+                text = (
+                    f"this directory has no log, but {min(servers)} beside it has: copy the logs of this server again"
+                )
                 finding = make_finding("missing-member", None, 0, text, severity=Severity.WARNING)
                 yield SetReport(path, servers[min(servers)], (), (finding,))
 

@@ -328,7 +328,7 @@ def _report_unprovable_end(scan: Scan, format_: Format, verdict: ValidationResul
     """Yield a note if the format has no mark by which a closed file differs from one that was cut between records."""
     is_proven = format_.validation.is_closed_end_proven
     if is_proven is not None and scan.records and not is_proven(verdict.facts):
-        text = "no closed end can be proved: a file of this format that is cut between two records looks the same"
+        text = "this format has no end mark: a file that was cut between two records looks complete"
         yield make_finding("unclean-close", scan.end, 0, f"{text}; compare its size with the source", provable=False)
 
 
@@ -403,7 +403,7 @@ def _needs_unpacking(group: LogGroup) -> bool:
 
 
 def _restore_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
-    """Return the member with the path of its compressed file in place of that of its unpacked file."""
+    """Return the member with the path of its compressed file instead of its unpacked file."""
     report = replace(one.report, path=unpacked.restore_path(one.report.path))
     return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))
 
@@ -538,7 +538,7 @@ def _validate_set(
 
 
 def _describe_irregular(group: LogGroup, found: SetFinding) -> SetFinding:
-    """Return the finding; if the name of a missing file is that of a link, a directory or a FIFO, it says so."""
+    """Return the finding; it reports whether a link, a directory or a FIFO has the name of the missing file."""
     if found.finding.id != "missing-member" or is_url(group.path) or found.file in group.names:
         return found
     kind = find_entry_kind(os.path.join(group.path, found.file))
@@ -909,7 +909,7 @@ def resolve_with_compressed(path: str, format: str, skip_unlistable: bool = Fals
 def _add_compressed_members(
     path: str, groups: Sequence[LogGroup], skipped: Sequence[SkippedFile], format: str
 ) -> tuple[list[LogGroup], set[SkippedFile]]:
-    """Return the logs in a directory with those of these files that are compressed members, and these files."""
+    """Add the compressed members among the skipped files to the logs; return logs and added files."""
     groups, members = list(groups), set[SkippedFile]()
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
     unproven: list[SkippedFile] = []

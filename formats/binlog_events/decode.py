@@ -481,7 +481,7 @@ class BinlogFileContext(msgspec.Struct):
 
 
 class BinlogFileSummary(msgspec.Struct, frozen=True):
-    """Facts about a file that are kept after reading; of its FORMAT_DESCRIPTION not the bytes and the time."""
+    """Facts about a file that are kept after reading; FORMAT_DESCRIPTION is kept without its bytes and time."""
 
     description: FormatDescription
     is_relay_log: bool

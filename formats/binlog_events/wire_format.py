@@ -761,7 +761,7 @@ def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_b
         actual = f"more than {declared:,}" if size > declared else f"{size:,}"
         raise DecompressionError("compression-error", f"unpacks to {actual} bytes, declared are {declared:,}")
     if not unpacker.eof or unpacker.unused_data or offset < len(data):
-        problem = "bytes after the" if unpacker.eof else "the end is missing of the"
+        problem = "bytes after the" if unpacker.eof else "the end is missing:"
         raise DecompressionError("compression-error", f"{problem} zlib stream")
 
 

@@ -96,7 +96,9 @@ def _explain_message_damage(data: bytes, damage: Finding) -> Finding:
     if message.endswith(bytes(_ZERO_HOLE_SIZE)):
         return _add_diagnosis(damage, ZERO_HOLE, {})
     if len(data) >= _HEADER_SIZE and _read_u32(data, 0) == EntryType.BLOB:
-        return _add_diagnosis(damage, UNPROVEN, {}, "a BLOB entry without checksum is no proof of itself")
+        return _add_diagnosis(
+            damage, UNPROVEN, {}, "a BLOB entry without a checksum does not prove that it is a record"
+        )
     return _add_diagnosis(damage, UNPARSABLE, {}, explain_undecodable(message) or damage.message)
 
 

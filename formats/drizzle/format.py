@@ -211,8 +211,8 @@ FORMAT = Format(
         reasons=LazyMapping("drizzle.replay:REASONS"),
         effects=LazyRef("drizzle.replay:DrizzleEffects"),
         patch=LazyRef("drizzle.replay:apply_patch"),
-        force="continues after what the reader cannot read, at the next provable entry; the reader itself has no such "
-        "switch",
+        force="continues after what the reader cannot read, at the next provable entry; the server's own reader has "
+        "no such option",
     ),
     references=(
         "Drizzle server 7.0 and 7.1, plugin/transaction_log: transaction_log.cc, transaction_log_reader.cc, "

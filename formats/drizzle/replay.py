@@ -88,7 +88,7 @@ def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
         if error is not None:
             return ReaderPosition(position, error, entry_count)
         position += ENVELOPE_SIZE + length
-    return ReaderPosition(position, "too many entries with wrong checksums to follow", entry_count)
+    return ReaderPosition(position, "too many entries have wrong checksums", entry_count)
 
 
 def _predict_error(read: RangeReader, offset: int, kind: int, length: int) -> str | None:
@@ -522,7 +522,9 @@ class DrizzleReplayer:
         beside = self.situation.read_sibling
         read = None if beside is None else beside(self.file.name)
         reader_position = (
-            ReaderPosition(start, "what is here cannot be read") if read is None else simulate_reader(read, start, end)
+            ReaderPosition(start, "the bytes here cannot be read")
+            if read is None
+            else simulate_reader(read, start, end)
         )
         self.counts["unchecked_entries"] += reader_position.entries
         if reader_position.why is not None:

@@ -579,7 +579,7 @@ def _report_unterminated(
         at_tail = last.record == last_record
         text = f"transaction {number} of server {server} does not end after segment {last.segment_id}: {reason}"
         if transaction.damage != damage:
-            text += "; its end may lie in a damaged range"
+            text += "; its end may be in a damaged range"
         elif not at_tail:
             text += "; it was rolled back silently or cut off by a crash"
         findings.append(
@@ -597,8 +597,7 @@ def _report_limits(transactions: TransactionTracker) -> list[Finding]:
     findings = []
     if transactions.given_up:
         text = (
-            f"more than {MAX_OPEN:,} transactions are open at the same time; {transactions.given_up:,} "
-            f"were not followed"
+            f"more than {MAX_OPEN:,} transactions are open at the same time; {transactions.given_up:,} were not checked"
         )
         findings.append(
             make_finding("count-out-of-bounds", None, 0, text, severity=Severity.WARNING, diagnosis="limit")

@@ -657,7 +657,7 @@ def describe_records(context: EblobFileContext, batch: Batch, start: int, stop: 
 def type_names(dialect: EblobDialect) -> Mapping[int, str]:
     """Return the names of type numbers as shown, for dialects that store a type.
 
-    The type numbers of dialect p changed their meaning, so all are shown as RECORD.
+    In dialect p a number had several meanings over time, so all are shown as RECORD.
     """
     dialect_types = dialect.types
     return {

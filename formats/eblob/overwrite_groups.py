@@ -333,7 +333,7 @@ class OverwriteGroupValidator(msgspec.Struct):
         return ()
 
     def end_batch(self) -> None:
-        """Compute what is needed later from the bytes of the batch, before they become invalid."""
+        """Compute the values that are needed later from the bytes of the batch, before these become invalid."""
         if self._data is not None and self._data_bytes is not None:
             self._digest, self._data_bytes = hashlib.sha512(self._data_bytes).digest(), None
 

@@ -47,18 +47,21 @@ REASONS: Mapping[str, str] = MappingProxyType(
     {
         "applied": "The record is written to the sorted blob at the position of its target offset. Without "
         "the index of the base (--against) every record is assumed to have a position there.",
-        "delivered": "The reader passes the record on; its metadata is not a target offset, so no data-sort wrote it, "
-        "and what its caller would do is unknown.",
+        "delivered": "The reader returns this record, but no data-sort wrote it (its metadata is not a target offset); "
+        "what the calling program does with it is unknown.",
         "key-not-in-base": "The sorted base does not have the key, for example because it was removed before it was "
-        "copied: skipped, with success.",
+        "copied: skipped, and reported as success.",
         "other-incarnation": "The target is outside the record that the base has for the key: it belonged to "
-        "another incarnation of the key; skipped, with success.",
+        "another incarnation of the key; skipped, and reported as success.",
         "done": "The record is before the position given with --against.",
         "behind-gap": "For the reader the log ends before this record, at a header that it cannot read; it reports "
         "nothing, and its next append overwrites what follows. Such a record can be older than those before the gap, "
         "and is never replayed.",
         "refused": "The library does not open the file, because of its header.",
-        "dialect": "The final library cannot read logs of this dialect, and their own did not replay all of them.",
+        "dialect": (
+            "The final library cannot read logs of this dialect, and the library that wrote them did "
+            "not replay them completely."
+        ),
     }
 )
 BIG_ENDIAN_DIAGNOSIS = "written by a big-endian machine (version reads as 0x0100)"

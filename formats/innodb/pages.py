@@ -79,7 +79,7 @@ class Tablespace(NamedTuple):
     is_full_crc32: bool
 
     def read_page(self, number: int, space_id: int, page_type: int) -> bytes | None:
-        """Return a page if it is whole, not encrypted, and what it should be."""
+        """Return a page if it is whole, not encrypted, and of this type."""
         page = self.read_valid_page(number, space_id)
         return page if page is not None and PAGE_HEADER.parse(page).type == page_type else None
 

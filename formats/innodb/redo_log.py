@@ -320,11 +320,11 @@ class RedoEndReason(enum.StrEnum):
     """Reason why the walk ended. All but the last three are normal ends of a sound log."""
 
     EMPTY = "there is no record"
-    OLD_ROUND = "the sequence bit is that of an older round"
+    OLD_ROUND = "the sequence bit belongs to an older round of the file"
     CHECKSUM = "the CRC-32C is wrong"
-    LENGTH = "a record has no possible length"
+    LENGTH = "a record has an impossible length"
     TOO_LONG = "the records do not end within 1 MiB"
-    ROUND = "the mini-transaction would overlap the bytes where the walk started"
+    ROUND = "the mini-transaction would overlap the bytes where reading started"
     SHORT = "the file cannot be read further"
 
 
@@ -469,7 +469,7 @@ class RedoLog:
             ValueError: the log is not readable.
         """
         if self._ring is None or self.checkpoint is None:
-            raise ValueError("this redo log cannot be walked")
+            raise ValueError("this redo log cannot be read record by record")
         return MtrWalk(self._ring, self.checkpoint.checkpoint_lsn, self.is_encrypted)
 
     def offset_of_lsn(self, lsn: int) -> int | None:
@@ -553,7 +553,7 @@ def summarize_redo_log(log: RedoLog) -> RedoSummary:
 
 
 class _SummaryCollector:
-    """Collects what `summarize_redo_log` reports."""
+    """Collector of the facts that `summarize_redo_log` reports."""
 
     def __init__(self, log: RedoLog, checkpoint: RedoCheckpoint) -> None:
         self.log, self.checkpoint = log, checkpoint

@@ -618,7 +618,7 @@ def parse_exactly(payload: Construct, data: bytes) -> Any:
     """Parse a payload that must be consumed to the last byte.
 
     Raises:
-        ConstructError: the bytes are not such a payload, or bytes are left over.
+        ConstructError: the payload is malformed, or bytes are left over.
     """
     from construct import StreamError, Struct, Tell
 

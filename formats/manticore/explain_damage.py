@@ -192,8 +192,8 @@ def _find_right_size(data: bytes, position: int) -> int | None:
 _LOG_MAGIC, _META_MAGIC = b"SPBL", b"SPLI"
 _MAX_TRANSACTIONS = 16
 """Maximum number of transactions that are checked."""
-_PROVEN_BY_TRANSACTIONS = "the transactions after it prove it"
-_PROVEN_BY_LIST = "the list after it proves it"
+_PROVEN_BY_TRANSACTIONS = "the transactions that follow prove it"
+_PROVEN_BY_LIST = "the file list that follows proves it"
 
 
 def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:

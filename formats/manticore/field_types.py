@@ -188,7 +188,7 @@ END, READ, NUMBERS, BYTES, REPEAT, IF, SWITCH = range(7)
 register is 0. SWITCH: `size` pairs of value and program at `place`."""
 
 ZINT, VARINT = 0, -1
-"""Sizes of numbers that say themselves how long they are."""
+"""Sizes of numbers that contain their own length."""
 
 
 @kernel(read_zint, read_varint, load_uint32)
@@ -505,7 +505,7 @@ def create_skip_table(schema: Construct) -> tuple[int, ...]:
 
 
 class SkipTable:
-    """The programs of a skip table, each only once. numbers: what is before them, and they."""
+    """Builder of a skip table; equal programs are stored once. numbers: the table, to which programs are appended."""
 
     def __init__(self, numbers: list[int]) -> None:
         self.numbers, self._places = numbers, dict[tuple[int, ...], int]()
@@ -526,7 +526,7 @@ class SkipTable:
 class SkipProgram:
     """The program of a skip table for a schema of numbers, vectors, counted arrays and conditions.
 
-    Checks of values are left out. Two registers hold what later fields refer to.
+    Checks of values are left out. Two registers hold the numbers that later fields refer to.
 
     Attributes:
         min_size: bytes that the fields have at least.

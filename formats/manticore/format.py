@@ -83,7 +83,9 @@ def _describe_removal(version: int, setting: int, missing: Sequence[int], number
     text += " transactions are lost, unless their table has saved them"
     is_newest = missing == [max(numbers)]
     return text + (
-        "; it is the newest: if the server died before it created the file, there were none" if is_newest else ""
+        "; this is the newest file: if the server died before creating it, no transaction is missing"
+        if is_newest
+        else ""
     )
 
 
@@ -122,7 +124,7 @@ REPAIR = RepairRules(
     locks=(EngineLock("binlog.lock", "record"),),
     fix_files=rebuild_meta,
     gaps="transactions may be missing in the middle: the server accepts that with the warning 'unexpected tid', but "
-    "documents that the missing ones changed may be wrong",
+    "the contents of documents that the missing transactions changed may be wrong",
 )
 
 

@@ -362,10 +362,10 @@ class ManticoreMetaValidator(msgspec.Struct, frozen=True):
 CHECKSUM_STATE_ABSENT = 2
 _COMMIT_FAULTS = (
     "",
-    "its row vector cannot be divided by the number of rows",
-    "it does not store one document per row",
-    "a checkpoint lies outside the dictionary",
-    "its words do not fit its lists of documents",
+    "the length of its row vector is not a multiple of the number of rows",
+    "its number of documents differs from its number of rows",
+    "a checkpoint is outside the dictionary",
+    "its words do not match its lists of documents",
 )
 MAX_TABLES = 100_000
 """Maximum number of tables of one file that are remembered."""
@@ -573,7 +573,7 @@ class ManticoreLogValidator:
         """Return the table with this id and the kernel's counts; report an undeclared id once."""
         table = self.tables.get(number)
         if table is None:
-            hint = " (its ADD_INDEX may lie in the damaged range)" if self.damage_count else ""
+            hint = " (its ADD_INDEX may be in the damaged range)" if self.damage_count else ""
             message = f"table id {number} was not declared{hint}"
             self._report(
                 batch, index, "dangling-reference", message, "unknown table id", server="refuse", table_id=number
@@ -857,7 +857,7 @@ def _report_gaps_in_numbers(directory: str, logs: dict[str, ManticoreLog], prese
                 text_ = (
                     f"{name} does not exist, between {before.base_name} and {after.base_name}: its transactions are "
                 )
-                text_ += f"lost, unless {META_NAME} does not list it: name the directory"
+                text_ += f"lost, unless {META_NAME} does not list the file; name the directory to check that"
             found = make_finding("missing-member", None, 0, text_, diagnosis="gap in file numbers", between=True)
             yield SetFinding(posixpath.join(directory, name), found)
 
@@ -888,7 +888,7 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
     present_numbers = {log.context.number for log in logs.values()}
     misnamed = [name for number, name in absent if number in present_numbers]
     if misnamed:
-        text_ = f"files are listed as {misnamed[0]}; the file of that number has a name of another width"
+        text_ = f"files are listed as {misnamed[0]}; the file with that number has another number of digits in its name"
         text_ += "; the server refuses to start"
         found = make_finding(
             "meta-mismatch", 8, 1, text_, diagnosis="meta digits do not match file names", server="refuse"

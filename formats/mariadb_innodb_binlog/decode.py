@@ -485,7 +485,7 @@ class CarriedDefinitions(msgspec.Struct):
         return carried
 
     def restore(self, carried: dict[str, Any]) -> None:
-        """Restore what `to_carried` returned."""
+        """Restore the state that `to_carried` returned."""
         self.history.import_state(carried.get("declared", ()))
         self.description = bytes.fromhex(carried.get("description", ""))
 
@@ -713,7 +713,7 @@ _make_event_line = LazyRef("binlog_events.json_lines:make_event_line")
 
 
 def json_line(context: IbbFileContext) -> JsonLine | None:
-    """Return the JSON line of events, that of classic binary log events; None for records and pages."""
+    """Return the JSON line of events, which is the same as for classic binary logs; None for records and pages."""
     return None if context.events is None else _make_event_line(lambda: context.events.context, inside=True)
 
 

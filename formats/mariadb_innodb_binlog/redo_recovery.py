@@ -254,7 +254,9 @@ class _RecoveryRun:
         return False
 
     def _is_repeated(self, end_lsn: int, file_parity: int, page_no: int, offset: int) -> bool:
-        """Return whether a record belongs to the same mini-transaction as the previous one and does not advance."""
+        """Return whether a record repeats a position: same mini-transaction as the previous record, no later
+        place in the log.
+        """
         position, previous = (page_no, offset), self.previous
         if previous is not None and previous[0] == end_lsn:
             is_same_file = file_parity == previous[1]

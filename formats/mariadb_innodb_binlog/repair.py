@@ -336,7 +336,7 @@ def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[
     number, used = divmod(max(verified.durable_end or 0, size), size)
     page = verified.read(number * size, size) if used else b""
     if used and not is_page_crc_right(page):
-        problems.append(f"{verified.name}: page {number} is not proven by its CRC; it is not given a new one")
+        problems.append(f"{verified.name}: page {number} is not proven by its CRC, so it gets no new CRC")
     if used and not discard and _hides_chunks(page, used):
         problems.append(
             f"{verified.name}: page {number} has more records after a type byte of 0; truncating would discard them"
@@ -428,7 +428,7 @@ def _iter_recovery_notes(files: Sequence[_RepairFile], outcome: RecoveryOutcome,
     elif outcome.applied or outcome.removed:
         yield (
             f"this is what the server does when it starts with this redo log (durable LSN {summary.end_lsn}); "
-            "start it with the same one, so that tables and binlog agree"
+            "start it with the same redo log, so that tables and binlog agree"
         )
 
 

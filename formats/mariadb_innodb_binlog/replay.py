@@ -505,7 +505,7 @@ class RestartPrediction:
             number, offset = recovery.new_end
             text = (
                 f"recovery truncates the log here: {recovery.lost[0]:,} groups after it never became "
-                f"durable, in no table"
+                f"durable, not in any table either"
             )
             facts = {"groups_lost": recovery.lost[0], "gtids_lost": list(recovery.lost[1])}
             yield file_name(number), _report_loss(offset, 0, text, Severity.WARNING, **facts)
@@ -515,7 +515,7 @@ class RestartPrediction:
             and last_file.reader_end is not None
             and (recovery is None or recovery.new_end is None)
         ):
-            text = "the server considers the log ended here and overwrites what follows when it starts"
+            text = "the server considers this the end of the log and overwrites what follows when it starts"
             yield (
                 last_file.file.name,
                 _report_loss(last_file.reader_end, last_file.file.size - last_file.reader_end, text),
@@ -743,8 +743,8 @@ class IbbReplayer:
             if gtid.seq_no > last_seq_no and len(missing) < _MAX_SHOWN:
                 missing[f"{gtid.domain_id}-{gtid.server_id}"] = [[last_seq_no + 1, gtid.seq_no]]
         text = (
-            f"from {previous.file.name} the reader continues with {following.file.name}, though what is "
-            f"between them is missing"
+            f"after {previous.file.name} the reader continues with {following.file.name}, although transactions "
+            f"between them are missing"
         )
         if self._open_type == int(IbbRecordType.COMMIT):
             text += "; it joins parts of two groups into one wrong group"
@@ -841,7 +841,7 @@ _SHARED_REASONS = (
 
 REASONS: Mapping[str, str] = {
     **{name: applier_module.REASONS[name] for name in _SHARED_REASONS},
-    "executed": "The server already has it: its GTID is not after the position of its domain (gtid_slave_pos).",
+    "executed": "The server already has it: its GTID is not newer than the position of its domain (gtid_slave_pos).",
     "never-durable": "Recovery with this redo log truncates the log before the group: it never became "
     "durable, not in any "
     "table either (docs/spec/mariadb_innodb_binlog.md#crash-recovery, `class binlog_recovery`).",

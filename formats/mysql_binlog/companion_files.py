@@ -593,7 +593,7 @@ class _IndexLineReader(msgspec.Struct):
         if self.first_blank is not None and self.lines_after_blank:
             text = (
                 f"an empty line: servers stop reading the list here and miss the {self.lines_after_blank:,} "
-                f"lines behind it"
+                f"lines after it"
             )
             yield make_finding("bad-header", self.first_blank.offset, self.first_blank.size, text)
         if self.first_with_cr is not None:
@@ -887,7 +887,7 @@ def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
         return
     context.page_size = int.from_bytes(data[8:12], "little") if len(data) >= FIRST_PAGE_AT else 0
     if not MIN_PAGE_SIZE <= context.page_size <= MAX_PAGE_SIZE:
-        text = f"pages of {context.page_size:,} bytes are impossible: the server rebuilds the index"
+        text = f"{context.page_size:,} is not a valid page size: the server rebuilds the index"
         yield make_finding("bad-header", 8, 4, text, severity=Severity.WARNING)
     elif data[4] != 1:
         text = f"version {data[4]}.{data[5]}; 1.0 is known"

@@ -132,7 +132,7 @@ def infer_checksum_form_from_next_event(
 
 
 def has_contradicting_version(description: FormatDescription) -> bool:
-    """Return whether the version is that of a server without checksums while the rest of the event is not.
+    """Return whether the version is that of a server without checksums while the rest of the event is from a newer one.
 
     The contents of such an event cannot be trusted.
     """
@@ -447,7 +447,7 @@ def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[F
 
 def _description_checksum_wrong(start: int, description: FormatDescription) -> Finding:
     """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
-    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
+    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only checksum of the file"
     return make_finding("checksum-mismatch", start, description.size, text, record=0)
 
 
@@ -458,8 +458,8 @@ UNDECLARED_CHECKSUMS = "undeclared-checksums"
 def _checksums_undeclared(start: int, description: FormatDescription) -> Finding:
     """Return the finding about events with checksums that FORMAT_DESCRIPTION does not declare."""
     text = (
-        "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with theirs: servers read each "
-        "as content of its event, and cannot apply its rows"
+        "FORMAT_DESCRIPTION declares no checksums (checksum_alg 0), but the events end with checksums: servers read "
+        "each checksum as content of its event, and cannot apply its rows"
     )
     at = start + description.size - CHECKSUM_SIZE - 1
     return make_finding("bad-header", at, 1, text, record=0, diagnosis=UNDECLARED_CHECKSUMS, expected=1, actual=0)

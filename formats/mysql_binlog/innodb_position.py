@@ -96,7 +96,7 @@ class InnodbComparison(msgspec.Struct, frozen=True):
         if self.missing is None and not self.missing_bytes:
             return text
         what = (
-            f"the log ends {self.missing_bytes:,} bytes before that"
+            f"the log ends {self.missing_bytes:,} bytes before that position"
             if self.missing is None
             else f"{self.missing} is missing"
         )

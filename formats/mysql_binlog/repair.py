@@ -170,7 +170,6 @@ REPAIR = RepairRules(
     edits_note="the in-use flag is cleared: after a crash the server will not search this file for prepared "
     "transactions when it starts, and rolls them back or stops; without --fix-meta it searches for them",
     fix_files=fix_index_files,
-    salvage_obstacle="positions inside events and the set of transactions would not be true any more; cut "
-    "the log at the damage "
-    "and recover what follows with dump --on-damage salvage, or convert",
+    salvage_obstacle="positions inside events and the set of transactions would no longer be right; "
+    "truncate the log at the damage, and recover the events after it with dump --on-damage salvage, or convert",
 )

@@ -69,7 +69,7 @@ class TransactionReader:
         """Add one event."""
         step = self._transactions.add_event(event.code, event.body)
         if event.code in EVENTS_OUTSIDE_GROUPS:
-            yield from self._end_transaction("it continues after an event that belongs to the file", Severity.ERROR)
+            yield from self._end_transaction("an event about the file itself is inside of it", Severity.ERROR)
             if event.code == _T.GTID_LIST:
                 yield from _read_gtid_list(event)
             elif event.code in _PORTABLE_EVENTS:
@@ -252,8 +252,9 @@ class BinlogSplitFinder:
     def export_state(self) -> dict[str, Any]:
         """Return the state at the last split point for JSON.
 
-        It has the table definitions and, for a relay log, the FORMAT_DESCRIPTION as hexadecimal text; and where to
-        decrypt from.
+        The state has the table definitions, the position to decrypt from and, for a relay log, the
+        FORMAT_DESCRIPTION as
+        hexadecimal text.
         """
         state: dict[str, Any] = {}
         if not self.history.is_empty and (definitions := self.history.export_state()):

@@ -181,7 +181,10 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
         message += "; the server refuses to start" if severity is Severity.ERROR else ""
     elif damage.id == "torn-tail" and damage.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
-        message += "; no whole block: the server would append after these bytes, and refuse the next start"
+        message += (
+            "; the file has no complete block: the server would append after these bytes, and fail at "
+            "the start after that"
+        )
     return replace(damage, severity=severity, message=message, facts=MappingProxyType(facts))
 
 

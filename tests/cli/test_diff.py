@@ -260,5 +260,5 @@ def test_a_file_that_ends_inside_a_record_is_the_same_up_to_that_record(is_first
     lines = invoke("hexdump-annotate", "--diff", *names).text.splitlines()
     assert lines[2] == "= 0x00000000..0x00000494  the same, 16 records, 1,172 bytes"
     sign, longer, shorter = ("-", "A", "B") if is_first_longer else ("+", "B", "A")
-    text = f"record 16 XID only in {longer}, 31 bytes: {shorter} ends in it, at 0x000004b0"
+    text = f"record 16 XID only in {longer}, 31 bytes; {shorter} ends inside it, at 0x000004b0"
     assert lines[3] == f"{sign} 0x00000494  {text}"

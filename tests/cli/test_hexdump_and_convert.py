@@ -283,16 +283,14 @@ def test_rows_of_a_transaction_without_end_are_noted(corpus: Path, tmp_path: Pat
     logs = corpus / "mysql-binlog" / "generated" / "damaged" / "mysql-9.7"
     for name, is_noted in (("crc-truncated-in-transaction.bin", True), ("crc-in-use.bin", False)):
         done = invoke("convert", "--to", "csv", "--per-table", "-o", str(tmp_path / name), str(logs / name))
-        text = "0001:12 has no end in what was read; its rows are included, with commit = false"
+        text = "0001:12 has no end in the part that was read; its rows are included, with commit = false"
         assert (done.code, text in done.text + done.err) == (0, is_noted)
 
 
 def test_json_lines_of_records_name_the_ways_to_rows(tmp_path: Path) -> None:
     log, out = str(ROOT / "tests" / "corpus" / "guides" / "mariadb"), str(tmp_path / "out.jsonl")
     done = invoke("convert", "--to", "jsonl", "--object", "shop.orders", "-o", out, log)
-    assert (
-        done.code == 0 and "these are records; rows with the table's columns: `binlogtool rows -O jsonl`" in done.text
-    )
+    assert done.code == 0 and "for rows with the table's columns use `binlogtool rows -O jsonl`" in done.text
     refused = invoke("convert", "--to", "jsonl", "--per-table", "-o", out + "2", log)
     assert refused.code == 2 and "rows as JSON lines: --to json, or `binlogtool rows -O jsonl`" in refused.err
 

@@ -63,12 +63,12 @@ def test_nothing_is_converted_for_a_misspelt_name(
         (
             ("--stop-position", "gtid:0-1-7999"),
             0,
-            "gtid:0-1-7999: the log ends without it; it has 0-1-7792 to 0-1-7796",
+            "gtid:0-1-7999: the log does not contain this GTID; it has 0-1-7792 to 0-1-7796",
         ),
         (
             ("--stop-position", "gtid:7-1-7795"),
             2,
-            "the log ends without it; it has 0-1-7792 to 0-1-7796; did you mean 0-1-",
+            "the log does not contain this GTID; it has 0-1-7792 to 0-1-7796; did you mean 0-1-",
         ),
         (("--exclude-gtids", "0-1-7794"), 0, ""),
         (
@@ -130,7 +130,7 @@ def test_a_stream_says_what_it_does_not_have() -> None:
 def test_a_field_that_no_record_has_is_reported() -> None:
     some = invoke("dump", "--fields", "type,body.sqll", LOG)
     assert (some.code, some.text.count("\n")) == (0, 27)
-    assert "--fields body.sqll: no chosen record has it; did you mean body.sql" in some.err
+    assert "--fields body.sqll: no selected record has this member; did you mean body.sql" in some.err
     assert invoke("dump", "--fields", "body.sqll", LOG).code == 2
     assert invoke("dump", "--fields", "body.sql", LOG).err == ""
 
@@ -180,7 +180,7 @@ def test_a_script_says_that_its_selection_splits_a_transaction(
 ) -> None:
     """Offset 1074 is the XID of 0-1-7794, 986 its one event with rows."""
     done = invoke("convert", "--to", "sql", "-o", str(tmp_path / "o"), *chosen, LOG)
-    said = r"1 transaction is only partly selected, the first one is (\d+-\d+-\d+)"
+    said = r"1 transaction is selected only in part \(first: (\d+-\d+-\d+)\)"
     assert (done.code, re.findall(said, done.text)) == (0, split)
 
 

@@ -32,7 +32,7 @@ def test_a_rewrite_of_a_database_of_the_log_is_applied() -> None:
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        ("--stop-position gtid:0-1-99", "--stop-position gtid:0-1-99: the log ends without it"),
+        ("--stop-position gtid:0-1-99", "--stop-position gtid:0-1-99: the log does not contain this GTID"),
         ("--exclude-gtids 0-1-77", "--exclude-gtids 0-1-77: the log has no such transaction"),
         ("--include-gtids 0-1-99", "--include-gtids 0-1-99: the log has no such transaction"),
         ("--start-position gtid:7-1-2", "--start-position gtid:7-1-2: the log has no such source"),
@@ -48,7 +48,7 @@ def test_a_binary_log_is_not_written_up_to_a_gtid_that_the_log_lacks(tmp_path: P
     output = tmp_path / "copy"
     result = invoke("convert", "--to", "mysql-binlog", "-o", str(output), "--stop-position", "gtid:0-1-99", GUIDE)
     assert result.code == 2
-    assert "the log ends without it" in result.err
+    assert "the log does not contain this GTID" in result.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -84,7 +84,7 @@ def test_a_stale_sector_is_named_with_the_place_of_its_copy() -> None:
     (found,) = causes(LOG[:at] + LOG[1024:1536] + LOG[at + 512 :])
     assert (found.facts["cause"], found.facts["cause_offset"], found.facts["cause_length"]) == ("stale-sector", at, 512)
     assert found.facts["cause_copy_of"] == 1024
-    assert "a copy of those at 0x400" in found.message
+    assert "a copy of the bytes at 0x400" in found.message
 
 
 def test_a_torn_tail_that_begins_inside_a_stale_sector_has_the_cause_of_that_sector() -> None:

@@ -493,7 +493,7 @@ def test_a_file_that_a_task_wrote_and_that_is_not_there_is_an_error(tmp_path: Pa
     result = WriteResult(str(tmp_path / "task"), RowTotals(), counts, FindingTally())
     with pytest.raises(InputOutputError) as raised:
         record_tables._publish_files([result], tmp_path / "out")
-    text = "a task wrote this file, but it is not there; the output is not usable"
+    text = "a task wrote this file, but it no longer exists; the output is incomplete, delete it"
     assert str(raised.value) == f"{tmp_path}/task/part-00000.parquet: {text}"
 
 

@@ -97,7 +97,7 @@ def test_changes_inside_of_json_are_taken_back_by_the_key_of_the_schema(tmp_path
     log = str(LOGS / "partial-json.000001")
     code, text = undo(log, out=out)
     assert (code, out.exists()) == (1, False)
-    assert "no primary key is known" in text
+    assert "its primary key is not known" in text
     for rows in ("exact", "statements"):
         code, text = undo("--schema", str(schema), "--rows", rows, "--overwrite", log, out=out)
         assert code == 0, text

@@ -534,4 +534,4 @@ def test_a_cut_that_the_server_makes_itself_is_not_needed(corpus: Path, tmp_path
     (case,) = [one for one in ibb_logs.manifest(corpus)["crash_cases"] if "c01-disk-ahead" in one["dir"]]
     folder, _ = ibb_logs.crashed(corpus, tmp_path / "c01", case)
     steps = [one["what"] for one in diagnosed(folder)["logs"][0]["steps"]]
-    assert steps[1].startswith("do nothing: the server does the same at its start")
+    assert steps[1].startswith("nothing needs to be done: the server does the same when it starts")

@@ -78,7 +78,7 @@ def test_a_cut_that_would_hide_what_the_next_file_shows_is_refused_also_of_a_fil
     for path in (first.name if relative else first, "." if relative else folder):
         plan = binlogtool.plan_truncate(path)
         (reason,) = plan.reasons
-        assert plan.refused and "gap-in-sequence: LSN 2 of replica 1: missing between the end of this file" in reason
+        assert plan.refused and "gap-in-sequence: LSN 2 of replica 1 are missing between the end of this file" in reason
         assert reason.endswith("of 00000000000000000002.xlog; truncating would hide that")
     (folder / "00000000000000000002.xlog").unlink()
     plan = binlogtool.plan_truncate(first.name if relative else first)

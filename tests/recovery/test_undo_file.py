@@ -122,7 +122,7 @@ def test_an_entry_whose_numbers_agree_is_read() -> None:
         ({"pieces": [{"start": 3, "end": 2}, {"start": 0, "end": 7}]}, "a range is out of bounds"),
         ({"pieces": [{"start": -1, "end": 5}]}, "a range is out of bounds"),
         ({"restore": [["result", 0, 6], ["undo", 0, 3]]}, "do not give the original's size"),
-        ({"pieces": [{"start": 0, "end": 5}]}, "do not give the result's size"),
+        ({"pieces": [{"start": 0, "end": 5}]}, "do not add up to the size of the result"),
         ({"size": -1}, "a number is out of range"),
         ({"uid": 1 << 62}, "a number is out of range"),
         ({"path": "logs/a"}, "not absolute and plain"),

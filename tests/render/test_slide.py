@@ -95,4 +95,4 @@ def test_what_is_not_in_the_picture_is_told() -> None:
     (told,) = [one for one in texts(done.out) if one.startswith("not in this picture: ")]
     drawn = sum(one in ("~", "+", "-") for one in texts(done.out) if one == "~")
     drawn += sum(" only in " in one for one in texts(done.out))
-    assert told == f"not in this picture: {places - drawn} more places that differ; -O text, html and json have all"
+    assert told == f"not in this picture: {places - drawn} more differences; -O text, html and json show all of them"

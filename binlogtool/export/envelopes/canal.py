@@ -53,7 +53,7 @@ _JDBC_TYPES: Mapping[str, int] = {
 _UNSIGNED_JDBC = {"tinyint": (1 << 7, 5), "smallint": (1 << 15, 4), "int": (1 << 31, -5), "bigint": (1 << 63, 3)}
 """Unsigned type -> (limit, JDBC type of values from this limit on)."""
 _NULL_JDBC_TYPES = {"set": _BLOB, "json": 1111}
-"""MySQL type -> JDBC type of NULL, where it differs from that of values."""
+"""MySQL type -> JDBC type of NULL, where it differs from the JDBC type of values."""
 _EMPTY_MESSAGE: Message = {
     "data": None, "database": "", "es": None, "gtid": "", "isDdl": False, "mysqlType": None, "old": None,
     "pkNames": None, "sql": "", "sqlType": None, "table": "", "type": "",

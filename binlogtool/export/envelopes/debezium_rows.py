@@ -103,7 +103,7 @@ def _convert(read: StoredValues, writer: ValueWriter, cells: ColumnCells) -> Seq
 
 
 def _stored_values(column: SqlColumn, options: EnvelopeOptions) -> StoredValues | None:
-    """Return the function for the stored values of a column; None if it has none that this module knows."""
+    """Return the function for the stored values of a column; None if this module knows no function for them."""
     kind, writer = column.type, create_value_writer(column, options)
     if kind == "bigint" and column.unsigned:
         return _read_integers if options.unsigned_bigint == "long" else partial(_convert, _read_unsigned, writer)
@@ -208,7 +208,7 @@ class _Images:
 
 
 class _EventSource(NamedTuple):
-    """The member `source` of the rows of an event, before and after the number of the row."""
+    """JSON text of the member `source` of an event's rows, in two parts: before and after the row number."""
 
     head: bytes
     tail: bytes

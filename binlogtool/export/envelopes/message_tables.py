@@ -379,7 +379,7 @@ class MessageRows(msgspec.Struct, frozen=True):
             raise UsageError(f"--object {self.typed_options.objects[0]}: the log contains no change of such a table")
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
-        """Add the records of each input, and what is special about messages."""
+        """Add the records of each input, the envelope, and why it stopped."""
         outcome: MessageOutcome = result.outcome
         details: dict[str, Any] = {"envelope": self.options.envelope}
         if not manifest.complete and not outcome.damaged:

@@ -114,7 +114,7 @@ class MessageScript(msgspec.Struct):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Return the lines for the first of these records, as far as rows can be encoded at once, and the next record.
+        """Return the lines for as many of the first records as can be encoded at once, and the next record.
 
         See `format_api.tables_and_changes.ScriptWriter`.
         """
@@ -131,7 +131,7 @@ class MessageScript(msgspec.Struct):
         return data, reached
 
     def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Ignore skipped records."""
+        """Do nothing: a skipped record gives no message."""
 
     @property
     def row_changes(self) -> int:
@@ -197,6 +197,6 @@ def _create_encoder(options: EnvelopeOptions, *, keeps_changes: bool) -> Message
 
 
 def _create_row_encoder(options: EnvelopeOptions) -> DebeziumRowEncoder | None:
-    """Return the encoder for many rows at once; None if messages need more than rows have."""
+    """Return the encoder for many rows at once; None if the messages need data that rows lack."""
     needs_changes = options.provide_transaction_metadata or options.include_query
     return None if options.envelope != "debezium" or needs_changes else DebeziumRowEncoder(options, __version__)

@@ -515,7 +515,7 @@ def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
 
 
 def _report_unexported(scene: EventContext, finding_id: str, reason: str) -> RecordChanges:
-    """Report an event that is not exported. finding_id: says whether it is damaged, or what is not known."""
+    """Report an event that is not exported. finding_id: damage, or the kind of information that is missing."""
     text = reason if finding_id == COLUMNS_UNKNOWN else f"{type_name(scene.event.code)}: {reason}"
     table = scene.table if scene.event.code in ROW_EVENTS else None
     described_table = None if table is None else SqlTable(table.database, table.table, ())

@@ -512,11 +512,14 @@ def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -
     """
     start = sql[:_VERB_BYTES].upper()
     if kind is QueryKind.ROLLBACK and ends_group:
-        return "this transaction was rolled back, and its rows are in the log"
+        return "this transaction was rolled back, but the log still has its rows"
     if kind is QueryKind.SAVEPOINT and start.startswith(b"ROLLBACK"):
-        return "this transaction was rolled back to a savepoint, and the rows since then are in the log"
+        return "this transaction was rolled back to a savepoint, but the log still has the rows that were undone"
     if kind is QueryKind.XA_FINISH and start.startswith(b"XA ROLLBACK"):
-        return f"{sql[:_SHOWN_BYTES].decode('utf-8', 'replace')}: the rows that were prepared are in the log"
+        return (
+            f"{sql[:_SHOWN_BYTES].decode('utf-8', 'replace')}: the transaction was rolled back, but the "
+            f"log still has its prepared rows"
+        )
     return ""
 
 
@@ -587,7 +590,7 @@ def export_table(table_map: TableMap) -> TableSchema:
 
 
 def describe_unlogged_rows(text: str, database: str) -> str:
-    """Describe a statement that changes rows; the table that it names does not depend on what is known of tables."""
+    """Describe a statement that changes rows, with the table that its text names."""
     table = find_changed_table(text, database)
     return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
 

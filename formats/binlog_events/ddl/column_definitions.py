@@ -160,7 +160,7 @@ def _is_generated(upper_words: Sequence[str]) -> bool:
 
 
 def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str | None) -> str | None:
-    """Return the character set of a column; None if it has none or it is unknown."""
+    """Return the character set of a column; None if there is none, or it is unknown."""
     if type_name in _BYTE_TYPES or (type_name == "LONG" and _upper_word(definition, 1) == "VARBINARY"):
         return "binary"
     if type_name == "JSON":
@@ -612,7 +612,7 @@ def _skip_exists(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], b
 
 
 def _split_placement(words: list[SqlWord]) -> tuple[list[SqlWord], str | None]:
-    """Return a definition and the column that it is placed after: "" for FIRST, None if it does not say."""
+    """Return a definition and the column that it is placed after: "" for FIRST, None if the text names no place."""
     if _upper_word(words, len(words) - 1) == "FIRST":
         return words[:-1], ""
     if len(words) > 2 and words[-2].upper == "AFTER":

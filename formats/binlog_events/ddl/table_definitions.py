@@ -188,7 +188,6 @@ class TableDefinitions(msgspec.Struct):
         self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
 
     def _drop_table(self, name: str) -> None:
-        """Drop a table."""
         self.sequences.discard(name)
         bare = qualify_name("", split_table_name(name)[1])
         if bare in self.tables and bare != name:
@@ -201,9 +200,9 @@ class TableDefinitions(msgspec.Struct):
         altered_table = find_altered_table(statement.text, statement.database)
         name = find_created_table(statement.text, statement.database) if altered_table is None else altered_table[0]
         if name is None:
-            self.invalidate("a statement of the log about tables cannot be read")
+            self.invalidate("a statement in the log that defines tables cannot be parsed")
         else:
-            self._store(self._table_key(name), "a statement of the log about it cannot be read")
+            self._store(self._table_key(name), "a statement in the log that defines this table cannot be parsed")
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +225,7 @@ class TableDefinitions(msgspec.Struct):
                 self.temporary.add((statement.thread, name))
                 return
             if statement.failed:
-                self._store(name, "a CREATE TABLE of it failed")
+                self._store(name, "a CREATE TABLE of this table failed")
                 return
             exists = name in self.tables
             if exists and if_missing:
@@ -254,7 +253,6 @@ class TableDefinitions(msgspec.Struct):
         return replace(definition, given=self.given)
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
-        """Apply CREATE DATABASE."""
         reader.skip_words("IF", "NOT", "EXISTS")
         name = self._table_key(reader.read_name()[0])
         charset = find_charset(reader.words[reader.at :]) or statement.charset
@@ -315,13 +313,13 @@ class TableDefinitions(msgspec.Struct):
             return
         after = before
         if statement.failed:
-            after = "an ALTER TABLE of it failed" if isinstance(before, TableDefinition) else before
+            after = "an ALTER TABLE of this table failed" if isinstance(before, TableDefinition) else before
         elif isinstance(before, TableDefinition):
             try:
                 after = apply_alter_table(before, clauses)
             except UsageError as error:
                 self.conflicts += 1
-                after = f"the log's ALTER TABLE does not fit its definition: {error}"
+                after = f"an ALTER TABLE in the log does not fit the table's definition: {error}"
                 after += "; --schema must define it as it was before the first log" if before.given else ""
         self._store(name, after)
         for other in new_names:
@@ -354,8 +352,8 @@ class TableDefinitions(msgspec.Struct):
                 self.temporary.discard((statement.thread, old))
                 self.temporary.add((statement.thread, new))
             elif statement.failed:
-                self._store(old, "a RENAME TABLE of it failed")
-                self._store(new, "a RENAME TABLE of it failed")
+                self._store(old, "a RENAME TABLE of this table failed")
+                self._store(new, "a RENAME TABLE of this table failed")
             else:
                 self._rename_table(old, new)
 

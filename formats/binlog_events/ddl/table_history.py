@@ -80,14 +80,14 @@ class TableHistory(msgspec.Struct):
     _carried: Any = None
     """Cached result of `carried`; None if it is outdated."""
     _start: tuple[Callable[[], Any] | None, Any] = (None, None)
-    """State at the start of what is read, or the function that loads it; None = there is none."""
+    """State at the start of the part that is read, or the function that loads this state; None = no state."""
 
     def __post_init__(self) -> None:
         if self._start == (None, None):
             self._start = (self.load_earlier_state, None)
 
     def copy_start(self) -> TableHistory:
-        """Return a history with the state at the start of what is read."""
+        """Return a history with the state at the start of the part that is read."""
         load_state, state = self._start
         result = TableHistory(self.schema, load_state, self.server_version)
         if state is not None:
@@ -267,7 +267,7 @@ def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
 
 
 def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
-    """Return why a definition cannot be that of this table map; "" if it can."""
+    """Return why a definition cannot belong to this table map; "" if it can."""
     source = "--schema gives" if definition.given else "the log's DDL gives"
     if len(definition.columns) != len(table.columns):
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"
@@ -286,7 +286,7 @@ def find_earlier_state(
 ) -> Callable[[], Any] | None:
     """Return a function that loads the state from the preceding files; None if no preceding file is known.
 
-    `is_next_file`: returns whether the file with the second name follows that with the first name in the same log.
+    `is_next_file`: returns whether the second file directly follows the first one in the same log.
     """
     earlier = head.preceding
     if earlier is None:
@@ -464,7 +464,7 @@ class TableCatalog(msgspec.Struct):
     """Cache by identity of the table map, because it is looked up for every event."""
 
     def load_start(self, history: TableHistory | None) -> None:
-        """Start with what was known at the beginning of the part that is read; must be called first.
+        """Start with the definitions known at the beginning of the part that is read; must be called first.
 
         `history`: of the file; None = nothing is known.
         """
@@ -551,7 +551,7 @@ class TableCatalog(msgspec.Struct):
         ]
 
     def reason_against_statements(self, table: TableMap, description: FormatDescription) -> str | None:
-        """Return why SQL statements about this table would not have the effect of its row events; None if they do."""
+        """Return why SQL statements cannot reproduce the row events of this table; None if they can."""
         cached = self._reasons.get(id(table))
         if cached is None:
             if len(self._reasons) >= _MAX_CACHED_MAPS:

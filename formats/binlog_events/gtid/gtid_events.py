@@ -174,7 +174,7 @@ def _iterate_fields(data: bytes, at: int, end: int, last: int) -> Iterator[tuple
         if id_ > _LAST_FIELD:
             if id_ <= last:
                 raise MalformedError(
-                    f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version"
+                    f"field {id_} is unknown, and marked as not ignorable", finding_id="unsupported-version"
                 )
             yield id_, start, data[at:end], end
             return

@@ -485,13 +485,11 @@ class EventApplier:
         transaction.needs_commit, transaction.is_standalone = True, False
 
     def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
-        """Apply COMMIT."""
         yield from self._end_transaction(
             number, records, i, COMMITTED if self._open_transaction is not None else STATEMENT
         )
 
     def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
-        """Apply ROLLBACK."""
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.verdict is None:
             transaction.roll_back(transaction.first_record, number + 1, ROLLED_BACK)
@@ -520,7 +518,6 @@ class EventApplier:
     # -- XA ----------------------------------------------------------------------------------------------------------
 
     def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply XA_PREPARE."""
         body, transaction = records.bodies[i], self._open_transaction
         if body is None or transaction is None:
             yield from self._fail_undecodable(number, records, i) if body is None else self._rule_stray(number)
@@ -607,7 +604,6 @@ class EventApplier:
         yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
 
     def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply XID."""
         if self._open_transaction is None:
             yield from self._rule_stray(number)
             self._is_after_damage = False
@@ -690,9 +686,8 @@ REASONS: Mapping[str, str] = {
         "(docs/spec/mysql_binlog.md#transactions-and-truncation)."
     ),
     "control": ("The event is about the log itself, and changes no data (docs/spec/mysql_binlog.md#event-types)."),
-    "executed": "The server already has it: its GTID is in gtid_executed (MySQL), or not after "
-    "gtid_slave_pos (MariaDB), "
-    "or it is before the position in relay-log.info.",
+    "executed": "The server already has it: its GTID is in gtid_executed (MySQL), or not newer "
+    "than gtid_slave_pos (MariaDB), or it is before the position in relay-log.info.",
     "incomplete": "The log ends, or the server stops, before the transaction's commit: it is rolled back "
     "(docs/spec/mysql_binlog.md#transactions-and-truncation).",
     "rolled-back": "The transaction ends with ROLLBACK or XA ROLLBACK "
@@ -716,7 +711,8 @@ REASONS: Mapping[str, str] = {
     ),
     "group-open": "A transaction begins while another one is open: the server refuses to set its GTID (MySQL error "
     "1766, MariaDB error 1953).",
-    "out-of-order": "The number does not grow in its domain: mariadb-binlog stops (--gtid-strict-mode), a server with "
+    "out-of-order": "The sequence number is not higher than the previous one of its domain: mariadb-binlog "
+    "stops (--gtid-strict-mode), a server with "
     "gtid_strict_mode refuses it (error 1950).",
     "xa-unknown": "XA COMMIT or XA ROLLBACK of a transaction that is not prepared (XAER_NOTA, error 1397).",
     "xa-twice": "XA PREPARE of a transaction that is already prepared (XAER_DUPID, error 1440).",
@@ -725,5 +721,5 @@ REASONS: Mapping[str, str] = {
     "unknown-event": ("The type is unknown, and no flag allows ignoring it (docs/spec/mysql_binlog.md#common-header)."),
     "undecodable": ("The event is not valid for its type: the server stops (docs/spec/mysql_binlog.md#validation)."),
     "damaged": "--policy force: a part of the transaction cannot be read; the transaction is skipped.",
-    "adrift": "--policy force: after damage and before the next transaction begins: its transaction is unknown.",
+    "adrift": "--policy force: the record is between damage and the next transaction, so its transaction is unknown.",
 }

@@ -199,7 +199,7 @@ class EventEffects(EffectReader):
             for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
                 self._mark_unknown(
                     name or changed_tables[0],
-                    "ALTER TABLE changed it while it had rows: these are counted as they were logged",
+                    "ALTER TABLE changed the table while it had rows: these are counted as they were logged",
                 )
         for old_name, new_name in find_renames(sql, database) if get_ddl_keyword(sql) in ("ALTER", "RENAME") else ():
             yield self._rename_table(old_name, new_name)

@@ -285,7 +285,7 @@ load_rows_head_v1 = make_fields_kernel(
 load_rows_head_v2 = make_fields_kernel(
     Struct(*_head_fields(True), "bitmaps" / GreedyBytes), "flags", "extra_len", "n_cols", "bitmaps", uses=(load_lenenc,)
 )
-"""Readers for kernels of a row event from its flags on, without and with extra data."""
+"""Kernels' readers of a row event's fields from its flags on: without and with extra data."""
 
 
 def rows_event_construct(event_type: EventType, table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Construct:

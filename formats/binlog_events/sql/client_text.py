@@ -578,11 +578,12 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
         if _LOAD.match(text) is None or len(_INFILE.findall(text)) != 1:
             return "it is not a LOAD DATA of one file"
     elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
-        return "LOCAL INFILE reads a file on the client's machine; servers log LOAD DATA with its data"
+        return "LOCAL INFILE would read a file on the client's machine; a server would have logged the data itself"
     change = _SESSION_CHANGE.match(text)
     if change is not None:
         return (
-            f"it sets {change[1].decode().upper()}: the statements after it would be read otherwise; servers log no SET"
+            f"it sets {change[1].decode().upper()}: the statements after it would have another meaning; "
+            f"servers never log SET"
         )
     dynamic = _DYNAMIC_START.match(text)
     if dynamic is not None:
@@ -597,7 +598,7 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
         return None
     program = _PROGRAM.match(text)
     if program is None:
-        return "it contains more than one statement; servers log each by itself"
+        return "it contains more than one statement; servers log each one separately"
     if _DYNAMIC.search(text) is not None and _may_continue(text, program.end()):
         return "statements follow the end of the stored program"
     return None

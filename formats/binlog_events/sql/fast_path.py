@@ -272,7 +272,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def packed_flags(self) -> int:
-        """Third number of a request in the table, see the module docstring."""
+        """Third number of a request in the request table (see the module docstring)."""
         return self.microseconds_at + 1 | self.inside << 16 | self.has_escapes << 17 | len(self.set_mode) << 18
 
 

@@ -245,7 +245,8 @@ class FlashbackConflicts(msgspec.Struct):
             if changes.others:
                 message = (
                     f"{name}: {_join_examples(changes.others, len(changes.others))} came later and is "
-                    f"not selected; the flashback finds the table in another state than the selected changes left it in"
+                    f"not selected; when the flashback runs, the table is not in the state that the selected "
+                    f"changes left"
                 )
                 yield make_finding(CHANGED_LATER, None, 0, message)
         if self.unchecked:
@@ -340,7 +341,9 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 
 
 def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
-    """Return the tables that a statement creates, changes, empties or drops; [] for other definitions, else None.
+    """Return the tables that a statement creates, changes, empties or drops.
+
+    [] for a definition without a table (users, functions); None for any other statement.
 
     `changed_tables`: tables with changed rows; for a dropped database the result has those of its tables.
     """
@@ -636,7 +639,7 @@ class FlashbackScript(msgspec.Struct):
         if event.code == _T.XA_PREPARE:
             raise Irreversible(_XA_REASON)
         if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
-            raise Irreversible("it does not say which rows it changed")
+            raise Irreversible("it does not record which rows it changed")
         return b"", ()
 
     def _warn_inexact(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
@@ -858,7 +861,7 @@ class FlashbackScript(msgspec.Struct):
         if event.code not in STATEMENT_EVENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
                 self.conflicts.note_unchecked(
-                    f"{type_name(event.code)} {location}: it does not say which rows it changed"
+                    f"{type_name(event.code)} {location}: it does not record which rows it changed"
                 )
             return
         try:

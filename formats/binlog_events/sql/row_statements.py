@@ -139,7 +139,7 @@ def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
         raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
     _require_full_images(head, table)
     if not table.primary_key:
-        raise Irreversible("its images hold only what changed inside of JSON values, and no primary key is known")
+        raise Irreversible("its row images have only changed parts of JSON values, and its primary key is not known")
     before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
     columns_kept = [place for place, column in enumerate(after) if table.columns[column].type != ColumnType.JSON]
     old, new = ImageReader(table, before), PartialImageReader(table, after)

@@ -215,7 +215,9 @@ class LoadDataFiles(msgspec.Struct):
         """
         number, start, end, duplicates = _LOAD_QUERY_FIELDS.unpack_from(context.event.body, _QUERY_HEADER_SIZE)
         if self.sidecar_files is None:
-            raise Unwritable("LOAD DATA needs a directory for the file whose parts are in the log; name one")
+            raise Unwritable(
+                "LOAD DATA needs a directory for the file whose parts are in the log; give it with --load-files"
+            )
         name = self.names.pop(number, None)
         if name is None:
             raise Unwritable("the parts of the file for LOAD DATA are missing")
@@ -414,7 +416,7 @@ class EventStatementWriter:
         return self.session.set_for_query(query, context.file.description)
 
     def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
-        """Return a text of the log, after the sql_mode that a client needs to read it.
+        """Return an SQL text from the log, preceded by the sql_mode that a client needs to parse it.
 
         Args:
             is_load_data: whether it is a LOAD DATA, see `reason_to_leave_out`.

@@ -286,7 +286,7 @@ class StatementPattern:
         self.text = text
         self._words = _join_qualified_names(list(_iter_words(text.encode("utf-8", "surrogateescape"))))
         if not self._words:
-            raise UsageError(f"--stop-before {text!r}: no statement")
+            raise UsageError(f"--stop-before {text!r} contains no statement")
         self._first = self._words[0]
 
     def matches(self, sql: bytes, database: bytes | None) -> bool:
@@ -306,7 +306,7 @@ class StatementPattern:
 
 
 def _is_same_word(word: bytes, pattern_word: bytes, database: bytes | None) -> bool:
-    """Return whether a word equals a word of the pattern; if the database is not logged, it is that of the pattern."""
+    """Return whether a word equals a word of the pattern; a database that is not logged counts as equal."""
     if database is None:
         database = pattern_word.partition(b".")[0]
     return word == pattern_word or (b"." in pattern_word and b"%b.%b" % (database.upper(), word) == pattern_word)
@@ -338,7 +338,10 @@ def _join_qualified_names(words: list[bytes]) -> list[bytes]:
 # --- Filters of a script ---
 
 _BY_DATABASE = (
-    "statement with another default database names a selected one: --database selects by the default database",
+    (
+        "the statement names a selected database, but its default database is another: --database selects "
+        "statements by their default database"
+    ),
     "statements with other default databases name selected ones: --database selects by the default database",
 )
 _BY_OBJECT = (
@@ -503,9 +506,9 @@ class PartialTransactions(msgspec.Struct):
             return []
         subject = "transaction is" if self._count == 1 else "transactions are"
         message = (
-            f"{self._count:,} {subject} only partly selected, the first one is {self._first_gtid}: the script contains"
+            f"{self._count:,} {subject} selected only in part (first: {self._first_gtid}); the script has the selected"
         )
-        message += " the selected part, and rolls it back where the end is missing"
+        message += " part, and a ROLLBACK where the end is missing"
         return [make_finding("statement-left-out", None, 0, message, severity=Severity.WARNING)]
 
 

@@ -161,7 +161,7 @@ class ScriptSession(msgspec.Struct):
         return statements
 
     def repeat_sql_mode(self) -> list[bytes]:
-        """Return statements that set sql_mode again, directly before a text whose reading by clients depends on it.
+        """Return statements that set sql_mode again, directly before a statement that clients parse by sql_mode.
 
         A stored function or trigger that sets sql_mode leaves its status flags in the client, and a refused SET leaves
         the mode unchanged. Every server accepts the names of the modes on which clients depend.
@@ -241,7 +241,7 @@ def find_refusal(status: Mapping[str, Any]) -> str | None:
         charset = charset_of_collation(number)
         if charset is None or (name == "client" and charset in _CHARSETS_WITHOUT_CLIENT):
             reason = "servers refuse" if charset is not None else "no server of a known version has"
-            return f"{reason} {number} as the collation of its {name}, and what follows would run without it"
+            return f"{reason} {number} as the collation of its {name}, so the statements after it would run without it"
     if status.get("sql_mode", 0) & ~_KNOWN_MODE_BITS:
         return f"servers refuse its sql_mode {status['sql_mode']}"
     return None
@@ -265,7 +265,7 @@ def _format_invoker(invoker: Mapping[str, Any]) -> str:
 
 
 def _format_assignments(values: Mapping[str, str]) -> list[bytes]:
-    """Return the SET of these variables; those of newer servers in a statement that others read as a comment."""
+    """Return the SET of these variables; older servers read the variables of newer ones as a comment."""
     common = ", ".join(f"{name}={value}" for name, value in values.items() if name not in _VERSION_COMMENTS)
     statements = [f"SET {common}".encode()] if common else []
     return statements + [

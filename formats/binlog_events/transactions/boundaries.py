@@ -282,7 +282,7 @@ def is_transaction_begin(step_result: int) -> bool:
 
 
 STEP_TABLE = tuple(step_group(group, mark) for mark in range(MARK_COUNT) for group in range(4))
-"""Table of all results of `step_group`; that of a mark and a group is at `4 * mark + group`."""
+"""Table of all results of `step_group`; the result for a mark and a group is at `4 * mark + group`."""
 
 
 def group_after(group: int, mark: int) -> int:
@@ -435,7 +435,6 @@ class TransactionGroups(msgspec.Struct):
 
 
 def _event_mark(code: int, body: bytes | memoryview) -> int:
-    """Return the mark of an event."""
     if code in QUERY_EVENTS:
         return STATEMENT + get_query_kind(code, body)
     trait = _TRAITS[code]

@@ -195,9 +195,9 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "unexpected-tid": "The TID is not the next one of the table: applied all the same, with the warning "
         "'unexpected tid'. What the missing transactions changed stays unchanged.",
         "no-data": "ADD_INDEX declares a table, ADD_CACHE summarizes a file: neither changes a document.",
-        "saved": "The TID is not greater than that which the table has saved: it has the change already.",
+        "saved": "The TID is not greater than the table's saved TID: the table already has the change.",
         "repeated": "The TID was applied before, in this replay: skipped without an error.",
-        "lost-order": "A greater TID of the table was applied before, so this one, which was not, is skipped "
+        "lost-order": "A greater TID of the table was applied before, so this transaction is skipped "
         "without an error (seen with version 16 servers): its change is lost.",
         "not-served": "The table is not in the server's configuration: only the checksum is verified.",
         "binlog-off": "The table has its binlog switched off (saved TID -1): only the checksum is verified.",
@@ -340,7 +340,9 @@ class ManticoreReplayer:
         stated_version, version = get_stated_version(file), self.plan.version
         if stated_version is not None and stated_version != version:
             text = f"the log is of version {stated_version}, the server of version {version}"
-            self._fail_file(current_file, 4, f"{text}: recovery requires the other version", version=True)
+            self._fail_file(
+                current_file, 4, f"{text}: recovery requires a server of the version of the log", version=True
+            )
         elif context.header == "bad magic" or (stated_version is None and find_corrected_head(file) is not None):
             self._fail_file(current_file, 0, "the log does not start with SPBL")
         elif context.header == "torn":
@@ -485,8 +487,8 @@ class ManticoreReplayer:
         contradicts = records.offset[i] in current_file.contradictions or _lacks_documents(kind, records.bodies[i])
         if contradicts and not self._has_new_frames and not self.unchecked:
             place = f"{records.offset[i]:#x} of {current_file.file.name}"
-            text = f"not checked: the numbers of the {kind} at {place} contradict each other, "
-            self.unchecked = (f"{text}and the server applies it unchecked",)
+            text = f"not predicted: the counts in the {kind} record at {place} disagree; "
+            self.unchecked = (f"{text}the server applies it without checking them",)
         if kind == OldOp.PQ_ADD.name and len(self._query_fields) < MAX_LISTED_FIELDS:
             self._query_fields |= _list_query_fields(records.bodies[i])
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
@@ -644,9 +646,9 @@ class ManticoreReplayer:
         elif self._query_fields and self.stop is None:
             names = ", ".join(sorted(self._query_fields)[:MAX_LISTED_FIELDS])
             text = (
-                f"not checked: that the tables have the fields which stored queries name ({names}); the server stops "
+                f"not checked: whether the tables have all fields that stored queries use ({names}); the server stops "
             )
-            details["startup"] = {"starts": True, "not_checked": [f"{text}at a query that names another one"]}
+            details["startup"] = {"starts": True, "not_checked": [f"{text}at a query that uses a missing field"]}
         return (), ReplayOutcome(starts, self.stop, position, tuple(self.findings), details)
 
 
@@ -657,7 +659,7 @@ def _has_read_all(current_file: ReplayedFile) -> bool:
 
 
 def _lacks_documents(kind: str, body: Mapping[str, Any] | None) -> bool:
-    """Check that an UPDATE_ATTRS gives values that lie outside of it."""
+    """Return whether the values of an UPDATE_ATTRS could not be read, because they are outside of the record."""
     payload = None if kind != OldOp.UPDATE_ATTRS.name or body is None else body.get("payload")
     return isinstance(payload, Mapping) and "documents" not in payload
 

@@ -108,7 +108,7 @@ def _plan_listed_files(
             return ManticoreStartPlan(unlisted=logs, no_list=True, unchecked=(text,))
         if file.size < schema.HEADER_SIZE:
             return ManticoreStartPlan(unlisted=logs, version=known_version, no_list=True)
-        stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires it")
+        stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires a server of that version")
         return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=stop)
     refusal = _check_meta(file, meta, version, logs)
     if refusal is not None:
@@ -151,7 +151,7 @@ def _check_meta(
     is_older = is_old and meta.version < version < schema.NEW_FRAME_VERSION and bool(meta.count)
     if meta.version > version or is_older:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
-        return ReplayStop(file.name, 4, f"{text}: recovery requires the other version")
+        return ReplayStop(file.name, 4, f"{text}: recovery requires a server of the version in binlog.meta")
     return None
 
 
@@ -389,7 +389,10 @@ def find_settings_doubt(read: RangeReader, offset: int, end: int, size: int, ver
     place = end - _CRC_SIZE
     if reader.position == place:
         return None
-    return f"its settings end at {reader.position:#x}, not at the checksum at {place:#x}: the server takes it for wrong"
+    return (
+        f"its settings end at {reader.position:#x}, not at the checksum at {place:#x}: the server "
+        f"considers the checksum wrong"
+    )
 
 
 def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:

@@ -461,7 +461,7 @@ class PageStore:
             return cached
         read = self.open_file(file_no)
         if read is None:
-            raise UnreadableError(f"file {file_no} is not there", "oob-missing", missing=True)
+            raise UnreadableError(f"file {file_no} does not exist", "oob-missing", missing=True)
         data = read(page_no * self._size, self._size)
         self.read_bytes += len(data)
         if len(data) < self._size:

@@ -523,7 +523,7 @@ class IbbFileValidator:
             yield report_record(record, "varint-overlong", "oob-shape", text, Severity.WARNING)
         for name, place in (("left", node.left), ("right", node.right)):
             if place and place >= record.position:
-                text = f"the {name} link of an out-of-band node leads to {place}, which is not before it"
+                text = f"the {name} link of an out-of-band node points to {place}, which is not before the node"
                 yield report_record(record, "dangling-reference", "oob-shape", text)
 
     def _check_dummy(self, record: LocatedRecord) -> Findings:

@@ -362,7 +362,8 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     if files and not data_files and files[0].number > 0:
         number = files[0].number - 1
         text = (
-            f"{file_name(number)} does not exist, the active file before {file_name(files[0].number)}, which is empty"
+            f"{file_name(number)} does not exist; it was the active file before "
+            f"{file_name(files[0].number)}, which is empty"
         )
         yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     yield from _check_purged_files(data_files)

@@ -182,7 +182,7 @@ def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[Re
     if not candidates:
         return ReplayStop(first, None, "there is no log file here")
     names = ", ".join(to_printable(base) for base in sorted(candidates)[:5])
-    return ReplayStop(first, None, f"there are several logs here ({names}): name the files of one")
+    return ReplayStop(first, None, f"this directory has several logs ({names}): name the files of one log")
 
 
 def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
@@ -519,7 +519,7 @@ def _lacks_text(body: bytes) -> bool:
 
 
 def _is_known_type(code: int, description: FormatDescription) -> bool:
-    """Return whether a server of this kind knows a type of events; it reads over an unknown one that is ignorable."""
+    """Return whether a server of this kind knows an event type; it skips unknown types that are ignorable."""
     is_foreign = is_unknown_to_mariadb(code, description) if description.is_mariadb else code >= _FIRST_MARIADB_TYPE
     return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
 
@@ -780,7 +780,10 @@ class CrashRecovery:
         if offset is None or fault is None or fault[0] < offset:
             return None
         name = get_base_name(self.newest.name)
-        return f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and read on from there"
+        return (
+            f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and continue "
+            f"reading after it"
+        )
 
     def _find_refusal(self) -> tuple[int | None, str] | None:
         """Return (offset, reason) if MySQL refuses to recover; faults after the first unreadable event are ignored."""
@@ -863,9 +866,9 @@ class CrashRecovery:
         if loss_start is None or provable_end <= loss_start:
             return
         rolls_back = self.newest_facts.is_mariadb
-        action = "leaves it in place, and rolls back what is prepared for" if rolls_back else "cuts off"
+        action = "keeps the bytes, but rolls back the prepared transactions of" if rolls_back else "cuts off"
         message = (
-            f"at its next start the server {action} all from {loss_start:#x} on, including the "
+            f"at its next start the server {action} all events from {loss_start:#x} on, also the "
             f"complete events after the damage"
         )
         if provable_end <= end:

@@ -178,7 +178,7 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
 
 
 def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
-    """Return the server's log in a directory; None if this is not such a directory."""
+    """Return the server's log in a directory; None if the directory has no server's log."""
     relay_logs = sum(one.is_relay for one in logs)
     if not situation.is_directory or not situation.files or (relay_logs and 2 * relay_logs >= len(logs)):
         return None
@@ -214,7 +214,6 @@ def _is_data_directory(folder: str) -> bool:
 
 
 def _is_index_file(file: ExaminedFile) -> bool:
-    """Return whether a file is an index."""
     context = None if file.layout is None else file.layout.context
     return isinstance(context, TextContext) and context.kind is TextKind.INDEX
 
@@ -380,7 +379,10 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
         offset = _find_unlisted_gtid(server, name, at)
         if offset is not None:
-            message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
+            message = (
+                f"{_format_name(_base_name(name))} has a GTID before PREVIOUS_GTIDS: MySQL reads it at "
+                f"its start, and stops"
+            )
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
         errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
         offsets = sorted(one for one in errors if one is not None and one >= at)
@@ -403,7 +405,8 @@ def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> St
     if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
         return None
     message = (
-        f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in {_format_name(_base_name(name))}, and stops"
+        f"the set in PREVIOUS_GTIDS of {_format_name(_base_name(name))} cannot be decoded: MySQL reads "
+        f"it at its start, and stops"
     )
     remedy = (
         _move_away_step(server, _member_name(server, name), "MySQL cannot read its set of GTIDs"),
@@ -515,7 +518,7 @@ def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> St
         return refusals[0] if refusals else None
     assert refusals[0].blocker is not None
     caveat = f"not checked: MariaDB may or may not decode the damaged event at {extent.uncertain_from:#x} of "
-    caveat += f"{get_base_name(newest.file.name)}, and if it does not continue there: {refusals[0].blocker.why}"
+    caveat += f"{get_base_name(newest.file.name)}, and if it does not: {refusals[0].blocker.why}"
     return StartPrediction(None, None, (), (caveat,), refusals[0].remedy)
 
 
@@ -559,9 +562,9 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     move = f"mkdir -- {quoted_target} && mv -- {logs} {shlex.quote(os.path.join(folder, index))} {quoted_target}/"
     command = f"mariadbd --datadir={shlex.quote(os.path.abspath(folder))} --tc-heuristic-recover=rollback"
     return (
-        ManualStep("restore the missing file from a backup; without one, move the whole log away", move),
+        ManualStep("restore the missing file from a backup; if there is no backup, move the whole log away", move),
         ManualStep(
-            "decide over prepared transactions: run once with the server's usual options (it exits by itself)", command
+            "decide about prepared transactions: run once with the server's usual options (it exits by itself)", command
         ),
     )
 
@@ -652,7 +655,10 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     """
     name = get_base_name(newest.file.name)
     if server.is_mysql is not False:
-        message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
+        message = (
+            f"{reason}: the server rolls back all prepared transactions of its engines, also those "
+            f"that {name} has as committed"
+        )
         loss = make_finding("silent-loss", None, 0, message, situation="start")
         findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
         return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
@@ -713,7 +719,7 @@ def _find_uncounted_gtids(server: _ServerDirectory, opened_log: ReplayedLog | No
         return ()
     name = opened_log.file.name
     message = f"after the names in {server.index} there is a blank line: MySQL does not count the GTIDs in "
-    message += f"{get_base_name(name)}, and uses them again"
+    message += f"{get_base_name(name)}, and assigns them again"
     return ((name, make_finding("silent-loss", None, 0, message, situation="start")),)
 
 

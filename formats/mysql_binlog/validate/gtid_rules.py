@@ -218,7 +218,7 @@ class GtidOrderRules:
             text = f"the first sequence_number is {number}: an excerpt, or the beginning is missing"
             yield EventFault("gap-in-sequence", text, "excerpt", Severity.NOTE, facts)
         elif number != last + 1:
-            text = f"sequence_number {number} follows {last}: what is between them is missing"
+            text = f"sequence_number {number} follows {last}: the numbers between them are missing"
             yield EventFault("gap-in-sequence", text, "sequence-number", None, facts)
         if committed >= number:
             text = f"last_committed {committed} is not below sequence_number {number}"

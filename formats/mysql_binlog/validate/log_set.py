@@ -580,7 +580,10 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
                 f"it left the file unchanged and rolled back what is after the last transaction ({torn_bytes:,} bytes)"
             )
         elif never_cleared:
-            text += "MySQL before 5.6 leaves the flag of such a file, and everything after its last transaction"
+            text += (
+                "MySQL before 5.6 leaves the in-use flag of such a file set, and keeps all bytes after "
+                "its last transaction"
+            )
         else:
             text += "when it starts, a server repairs only the newest file"
         note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
@@ -661,7 +664,7 @@ def _check_text_file(
 
 def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
     """Yield the finding about a text file that belongs to no log here."""
-    text = "no log of this directory has its name: the file is ignored"
+    text = "no log in this directory has the name of this file: it is ignored"
     found = make_finding("extra-member", 0, 0, text, severity=Severity.NOTE)
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
@@ -698,7 +701,7 @@ def _report_lost_end(member: SetMember, last: ChainedLog, lost: list[GtidRange])
     """Return the finding about the transactions after the last file, which the state at shutdown has."""
     name = last.name.make_sibling(last.name.number + 1)
     text = (
-        f"{to_printable(name)} does not exist, or {to_printable(member.name)} is of another time: the server stopped "
+        f"{to_printable(name)} does not exist, or {to_printable(member.name)} is from another time: the server stopped "
     )
     text += f"after {to_printable(last.name.name)}; transactions lost: {format_ranges(lost)}"
     facts: dict[str, Any] = {"missing": to_printable(name), "missing_gtids": ranges_to_json(lost)}

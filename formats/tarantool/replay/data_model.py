@@ -149,7 +149,7 @@ class ReplayedSpaces:
 
     @property
     def schema_version(self) -> Any:
-        """Version of the system spaces in `_schema`; None if it has none."""
+        """Version of the system spaces in `_schema`; None if there is no version."""
         row = self.store.get_row(BOX_SCHEMA_ID, encode_key(["version"]))
         return None if row is None else row[1:]
 

@@ -31,13 +31,13 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "`txn_limbo_read_confirm`).",
         "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are "
             "present, and wait "
-        "for a CONFIRM (`txn_limbo`; run on 2.6.0).",
+        "for a CONFIRM (`txn_limbo`; tested with 2.6.0).",
         "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot ("
         "`vy_recovery_new`).",
         "already-applied": "The LSN is not above the component of its replica in the vclock: skipped ("
         "`recover_xlog`).",
         "out-of-order": "The LSN is not above the component of its replica, because a later row came before it: "
-        "skipped as if it had been applied, and never applied: swapped blocks "
+        "skipped as if it had been applied, which it never was; the blocks were swapped "
         "(docs/spec/tarantool.md#reading-and-durable-end).",
         "rolled-back": "A synchronous transaction, or one that waited after it, that a ROLLBACK undid ("
         "`txn_limbo_read_rollback`).",
@@ -47,7 +47,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "ignored-file": "Files with another suffix, such as .inprogress and .corrupted, are ignored (`xdir_scan`).",
         "vinyl-data": "Data of vinyl, read when a query needs it; it is not a log "
         "(docs/spec/tarantool.md#vinyl-files).",
-        "no-snapshot": "Without a snapshot the server creates a new, empty instance and reads no log (run on 2.6.0, "
+        "no-snapshot": "Without a snapshot the server creates a new, empty instance and reads no log (tested "
+            "with 2.6.0, "
         "`bootstrap`).",
         "bad-header": "force_recovery skips a file whose header is wrong (`xlog_dir_scan`).",
         "no-such-space": "The row's space does not exist: an error; with force_recovery the row is skipped "
@@ -55,19 +56,19 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
         "error; with force_recovery the row is skipped (`space_execute_dml`).",
         "refused-request": "The request lacks a field that its type must have, or the server does not know its type: "
-        "an error; with force_recovery the row is skipped (`xrow_decode_dml`; run on 2.6.0 and 3.9).",
+        "an error; with force_recovery the row is skipped (`xrow_decode_dml`; tested with 2.6.0 and 3.9).",
         "refused-row": "The row does not fit the format or the keys of its space, or cannot be changed that "
             "way: an error; "
-        "with force_recovery it is skipped (`tuple_format.c`, `memtx_space.c`; run on 2.6.0 and 3.9).",
+        "with force_recovery it is skipped (`tuple_format.c`, `memtx_space.c`; tested with 2.6.0 and 3.9).",
         "refused-definition": "The row of a system space defines something impossible: an error; with "
             "force_recovery it is "
-        "skipped (`alter.cc`; run on 2.6.0 and 3.9).",
+        "skipped (`alter.cc`; tested with 2.6.0 and 3.9).",
         "transaction-dropped": "A row of its transaction is refused, or the transaction has no end: with "
-        "force_recovery all of it is skipped (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
+        "force_recovery all of it is skipped (2.8 and newer, `wal_stream_apply_mixed_dml_row`; tested with 3.9).",
         "vinyl-index": "The row defines an index of vinyl whose files or metadata are missing or do not fit: an error; "
         "with force_recovery the row is skipped (`vy_lsm_recover`).",
         "newer-than-snapshot": "A metadata log of vinyl that is newer than the snapshot: force_recovery of 3.x removes "
-        "it (run on 3.9).",
+        "it (tested with 3.9).",
         "not-an-insert": "A row in a snapshot that is not an INSERT: an error; with force_recovery it is skipped ("
         "`memtx_engine_recover_snapshot_row`).",
     }
@@ -102,7 +103,7 @@ def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator
     kind = stop.file.rpartition(".")[2]
     if kind == "xlog" and stop.why.startswith("Unexpected end of file") and _ends_in_header(file):
         size = "0 bytes" if not file.size else "only a part of its header"
-        yield _propose_move(file, f"take {posixpath.basename(file.name)} away: it has {size} and holds no row")
+        yield _propose_move(file, f"move {posixpath.basename(file.name)} away: it has {size} and contains no row")
         yield {"what": "or start once with force_recovery = true, which skips it", "command": None}
     if "invalid xlog order" in stop.why or "failed to open" in stop.why:
         yield from _propose_rename(file, files)
@@ -129,7 +130,7 @@ def _propose_rename(file: ExaminedFile, files: Mapping[str, ExaminedFile]) -> It
     if base == name:
         return
     if posixpath.join(folder, name) in files:
-        yield _propose_move(file, f"take {base} away: {name} has the same number")
+        yield _propose_move(file, f"move {base} away: {name} has the same number")
     else:
         target = shlex.quote(posixpath.join(posixpath.dirname(file.path), name))
         yield {"what": "restore the file's name: 20 digits", "command": f"mv -- {shlex.quote(file.path)} {target}"}
@@ -235,7 +236,7 @@ class ReplayLosses(msgspec.Struct):
         unread = self._unread_rows.pop(before.name, None)
         end = result.silent_end if result.silent_end is not None else before.file.size
         text = f"{_format_ranges(lost)}: lost between here and VClock {format_vclock(dict(log.vclock))} of {log.name}"
-        text += ", and the server says only that the file was not closed"
+        text += ", and the server reports only that the file was not closed"
         facts = {"lost": _ranges_to_json(lost), **({"records": unread.count} if unread else {})}
         record = unread.record if unread else None
         self.add_silent_loss(before.name, (end, before.file.size - end), text, record, **facts)
@@ -260,7 +261,7 @@ class ReplayLosses(msgspec.Struct):
         yield from self._findings
         for name, rows in self._unread_rows.items():
             text = (
-                f"{rows.count:,} rows ({_format_ranges(rows.lost_ranges)}) stand behind a block that the "
+                f"{rows.count:,} rows ({_format_ranges(rows.lost_ranges)}) are after a block that the "
                 f"server takes for the end"
             )
             yield name, _create_rows_finding(rows, text)

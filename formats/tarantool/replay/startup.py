@@ -131,7 +131,8 @@ class VinylRecovery(msgspec.Struct):
     def _load_runs(self, tree: LsmTree, state: VylogState) -> VinylFault | None:
         for slice_ in state.list_forgotten_slices(tree):
             text = (
-                f"the metadata log forgets run {slice_.run}, and range {slice_.range} of LSM tree {tree.id} uses it: "
+                f"the metadata log has forget_run for run {slice_.run}, but range {slice_.range} of LSM "
+                f"tree {tree.id} still uses it: "
             )
             self.undetermined = self.undetermined or text + "the server reads freed memory"
         for run in state.list_live_runs(tree):

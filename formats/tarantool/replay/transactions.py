@@ -212,7 +212,9 @@ class TransactionStream:
 
     def _rule_on_row(self, row: ReplayRow) -> Iterator[Ruling]:
         if row.replica >= VCLOCK_MAX:
-            text = f"replica id {row.replica} is out of range: what the server does then is undefined, it may crash"
+            text = (
+                f"replica id {row.replica} is out of range: the server's behaviour is then undefined, and it may crash"
+            )
             yield from self._refuse_row(row, text, "refused-row", stops=True)
         elif row.kind in SYNCHRO_TYPES or row.kind == "RAFT":
             yield from self._rule_on_control_row(row)

@@ -255,7 +255,7 @@ def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: 
     if missing and tail is not None:
         words = ", ".join(f"{format_range((first, last))} of replica {replica}" for replica, first, last in missing)
         torn = [f for f in tail.findings if f.id in ("torn-tail", "zero-tail", "garbage-tail")]
-        text = f"LSN {words}: missing between the end of this file and VClock {format_vclock(start)} of {after.name}"
+        text = f"LSN {words} are missing between the end of this file and VClock {format_vclock(start)} of {after.name}"
         lost = [list(one) for one in missing]
         diagnosis = "torn_middle_file" if torn else "lsn_gap"
         found = make_finding("gap-in-sequence", tail.end, tail.size - tail.end, text, diagnosis=diagnosis, lost=lost)

@@ -172,7 +172,7 @@ def skip_ordered_snapshot_rows(
     start: int, stop: int, types: Int64s, replicas: Int64s, lsns: Int64s, header_keys: Int64s, body_keys: Int64s,
     spaces: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
-    """Skip rows of a snapshot that are INSERTs into one space with consecutive numbers.
+    """Skip rows of a snapshot that are INSERTs into one space with consecutive LSNs.
 
     Returns:
         Index of the first other row, or `stop`.

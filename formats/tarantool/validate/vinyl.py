@@ -453,7 +453,7 @@ def validate_vinyl_files(files: Sequence[TarantoolMember], vylogs: Sequence[Tara
 
 def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -> Finding:
     """Report a run of which only one of two files exists: a note if the newest metadata log no longer needs it."""
-    text = f"{posixpath.basename(file.name)} exists, its other half does not"
+    text = f"{posixpath.basename(file.name)} exists, but the other file of its pair (.run and .index) does not"
     facts = vylogs[-1].facts if vylogs else None
     if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
         return make_finding("missing-member", None, 0, text, diagnosis="missing_file")

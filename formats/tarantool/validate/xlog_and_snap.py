@@ -499,7 +499,7 @@ class SnapValidator(TarantoolValidator):
         return array("q", parts) if self._is_compiled else parts
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Handle damage: numbers and spaces may jump here."""
+        """Handle damage: LSNs and spaces may be missing here."""
         super().skip_damage(start, end)
         self._may_jump = True
         self._last_tuple = b""

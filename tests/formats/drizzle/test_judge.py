@@ -67,7 +67,7 @@ def test_a_damaged_range_explains_missing_segments() -> None:
     verdict = judged.finish(FileTail(300, 300, None, 100))
     assert [(f.id, f.facts["diagnosis"]) for f in found] == [("incomplete-transaction", "segments lost")] * 2
     assert [(f.id, f.severity.label) for f in verdict.findings] == [("incomplete-transaction", "warning")]
-    assert "may lie in a damaged range" in verdict.findings[0].message
+    assert "may be in a damaged range" in verdict.findings[0].message
     assert verdict.transactions == 0
 
 
@@ -279,7 +279,7 @@ def test_the_number_of_open_transactions_is_bounded_and_told(monkeypatch: pytest
     assert [f.id for f in found].count("incomplete-transaction") == 3
     limit = next(f for f in found if f.id == "count-out-of-bounds")
     assert limit.severity is Severity.WARNING
-    assert "2 were not followed" in limit.message
+    assert "2 were not checked" in limit.message
     assert verdict.details["transactions_unterminated"] == 3
 
 

@@ -158,7 +158,11 @@ def test_a_payload_must_be_consumed_exactly(payload: bytes, backend: str) -> Non
 
 COMMITS = {
     "its row vector": b"\x01\x02\x00" + b"\x00" * 4 + b"\x03" + bytes(12) + b"\x00\x00\x00\x00\x00",
-    "one document per row": b"\x01\x02\x00" + b"\x00" * 4 + b"\x02" + bytes(8) + b"\x00\x00\x01\x01\x00\x00\x00",
+    ("its number of documents differs"): b"\x01\x02\x00"
+    + b"\x00" * 4
+    + b"\x02"
+    + bytes(8)
+    + b"\x00\x00\x01\x01\x00\x00\x00",
     "outside the dictionary": b"\x01\x02\x00\x01a\x01\x01\x00\x00\x00\x02" + bytes(8) + b"\x00\x00\x00\x00\x00",
 }
 

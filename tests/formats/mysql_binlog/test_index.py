@@ -128,7 +128,7 @@ def test_an_empty_line_hides_what_stands_behind_it() -> None:
     text = FIRST + "\n/logs/rot-bin.000003\n/logs/rot-bin.000004\n"
     (found,) = findings(text)
     assert brief([found]) == [("ERROR", "bad-header", len(FIRST), 1)]
-    assert "the 2 lines behind it" in found.message
+    assert "the 2 lines after it" in found.message
     assert numbers(text) == {"rot-bin": [1, 2, 3, 4]}
 
 

@@ -90,7 +90,7 @@ def test_a_column_goes_before_hidden_times_of_rows() -> None:
     ["alter table t no such clause", "alter table t modify nothing int", "create or replace table t select 1"],
 )
 def test_what_cannot_be_followed_is_no_longer_known(statement: str) -> None:
-    with pytest.raises(UsageError, match=r"fit its definition|does not declare all of its columns"):
+    with pytest.raises(UsageError, match=r"fit the table's definition|does not declare all of its columns"):
         columns(FIRST, statement)
 
 

@@ -188,7 +188,7 @@ def test_a_database_is_chosen_by_the_default_database_of_statements(tmp_path: Pa
     assert done.text.count("START TRANSACTION") == done.text.count("COMMIT\n") == 1
     across = statement(b"insert into db.c values (1)", b"other")
     done = dumped(tmp_path, transaction(1, own, across), "--database", "db")
-    assert done.code == 1 and "--database selects by the default database" in done.err
+    assert done.code == 1 and "--database selects statements by their default database" in done.err
 
 
 def test_the_end_of_a_damaged_log_says_what_is_missing(tmp_path: Path) -> None:

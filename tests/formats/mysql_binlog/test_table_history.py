@@ -141,7 +141,7 @@ def test_a_schema_that_does_not_fit_is_reported(swapped: Any, tmp_path: Path) ->
     log, said = logs(folder)[0], "--schema gives d.q 2 columns, the log 3"
     assert images("--schema", str(other), log)[0] == {"@1": 1, "@2": 10, "@3": 20}
     notes = [note for record in dumped("--schema", str(other), log) for note in record["findings"]]
-    altered = "the log's ALTER TABLE does not fit its definition: there is no column b"
+    altered = "an ALTER TABLE in the log does not fit the table's definition: there is no column b"
     first = "--schema must define it as it was before the first log"
     uncertain = f"the names of the columns of d.q are not certain: {altered}; {first}"
     assert [(note["id"], note["message"]) for note in notes] == [("meta-mismatch", said), ("meta-mismatch", uncertain)]

@@ -245,5 +245,5 @@ def test_a_position_of_another_shape_names_nothing() -> None:
 
 def test_every_reason_names_its_source() -> None:
     assert all(
-        re.search(r"`[a-z]\w*(\.cc?)?`|docs/spec/tarantool\.md#[a-z]|run on \d", text) for text in REASONS.values()
+        re.search(r"`[a-z]\w*(\.cc?)?`|docs/spec/tarantool\.md#[a-z]|tested with \d", text) for text in REASONS.values()
     )

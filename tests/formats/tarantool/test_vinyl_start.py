@@ -75,7 +75,7 @@ def test_an_empty_log_is_taken_away(corpus: Path) -> None:
     """The server stops at it: force_recovery leaves it out, and without the file it starts."""
     (replay,) = binlogtool.replay([corpus / "found-3" / "tarantool-empty-xlog"])
     first, second = replay.details["startup"]["remedy"]
-    assert first["what"] == f"take {107:020d}.xlog away: it has 0 bytes and holds no row"
+    assert first["what"] == f"move {107:020d}.xlog away: it has 0 bytes and contains no row"
     assert first["command"].startswith("mv -- ")
     assert first["command"].endswith(f"{107:020d}.xlog.aside")
     assert "force_recovery = true" in second["what"]
