@@ -364,11 +364,12 @@ def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
-    """Return True for findings of these severities, and for notes about what an output of tables does not contain."""
+    """Return True for findings of these severities, and for what a reader of any output has to know."""
     if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
         return False
     is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
-    return finding["severity"] in severities or is_table_note or finding["id"] == "extra-member"
+    is_warning = finding["severity"] == "warning" and finding["id"] in ("extra-member", "meta-mismatch")
+    return finding["severity"] in severities or is_table_note or is_warning
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:

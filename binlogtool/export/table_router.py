@@ -445,7 +445,7 @@ class RouterSummary(msgspec.Struct):
     def add_unfinished(self, text: str) -> None:
         """Add a remark about a transaction without end. text: names it; "" = there is none."""
         if text and len(self.unfinished) < MAX_LISTED_FINDINGS:
-            text = f"{text} has no end in what was read; its rows are included, with commit = false"
+            text = f"{text} has no end in the part read; its rows are included, with commit = false"
             self.unfinished.append(text)
             self.add_remark(text)
 

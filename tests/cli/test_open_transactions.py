@@ -34,7 +34,7 @@ def test_a_log_that_is_written_is_no_error_and_its_rows_are_not_committed(growin
         *[("0-1-7794", "false")] * 2, ("0-1-7794", "true"),
         ("0-1-7795", "false"),
     ]  # fmt: skip
-    text = "at 1,272: transaction 0-1-7795 has no end in what was read; its rows are included, with commit = false"
+    text = "at 1,272: transaction 0-1-7795 has no end in the part read; its rows are included, with commit = false"
     assert done.code == 0 and f"{growing}: warning - incomplete-transaction: {text}\n" in done.err
 
 
@@ -42,14 +42,14 @@ def test_a_script_rolls_the_open_transaction_back_and_says_so(growing: str) -> N
     for command in (("convert", "--to", "sql"), ("dump", "-O", "sql")):
         done = invoke(*command, growing)
         assert done.code == 0
-        assert "the last transaction has no end in what was read; the script rolls it back" in done.err
+        assert "the last transaction has no end in the part read; the script rolls it back" in done.err
         assert done.text.index("# the rest of this transaction is missing\nROLLBACK") > done.text.rindex("BINLOG '")
 
 
 @pytest.mark.parametrize("envelope", ["debezium", "maxwell", "canal"])
 def test_messages_of_the_open_transaction_are_named(envelope: str, growing: str) -> None:
     done = invoke("convert", "--to", "jsonl", "--envelope", envelope, growing)
-    text = "mariadb-bin.000016 at 1,105: transaction 0-1-7795 has no end in what was read; its messages are included"
+    text = "mariadb-bin.000016 at 1,105: transaction 0-1-7795 has no end in the part read; its messages are included"
     assert done.code == 0 and text in done.err
     whole = invoke("convert", "--to", "jsonl", "--envelope", envelope, "--stop-position", "1105", growing)
     assert whole.code == 0 and "has no end" not in whole.err

@@ -106,8 +106,8 @@ def change_msgpack(rng: random.Random, data: bytearray) -> None:
     elif kind == 5 and len(token) > 1:
         at = rng.randrange(start + 1, end)
         data[at] = rng.choice((0, 0xFF, 0x80, rng.randrange(256)))
-    elif kind == 6:
-        data[start:end] = b"%c%s" % (rng.choice((0xC7,)), bytes([len(token), rng.choice((1, 2, 3, 4, 6, 99))]) + token)
+    elif kind == 6 and len(token) < 256:
+        data[start:end] = bytes((0xC7, len(token), rng.choice((1, 2, 3, 4, 6, 99)))) + token
     else:
         data[start:end] = b"\xcf" + struct.pack(">Q", rng.choice(NUMBERS))
 

@@ -650,6 +650,7 @@ def test_progress_of_messages_counts_the_bytes_of_earlier_files(is_script: bool)
         on_step=lambda step: steps.append((step.done, step.total, step.records)),
         records_by_file=Counter(),
         script_ends=[],
+        on_read=None,
     )
     inputs = [ManifestInput("a", "drizzle", 1000, "", 0), ManifestInput("b", "drizzle", 500, "", 0)]
     parts = [SqlFragment("a", [1, 2], (400,), b""), SqlFragment("b", [1], (30,), b"")]

@@ -294,7 +294,7 @@ def test_files_are_taken_in_the_order_of_the_log_and_a_missing_one_is_noticed(co
     assert [group.gtid for group in groups(tmp_path / "all")] == [one["gtid"] for one in expected(corpus, "dbase")]
     done = convert([source[0], *source[2:]], f"{tmp_path}/hole/")
     assert not done.complete
-    assert [one["id"] for one in done.findings if one["severity"] == "error"] == ["gap-in-sequence"]
+    assert [one["id"] for one in done.findings if one["severity"] == "error"] == ["missing-member"]
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ class MessageScript(msgspec.Struct):
         """Return a finding about a transaction without end; see `format_api.tables_and_changes.ScriptWriter`."""
         if not self.count or not (name := self.changes.open_transaction):
             return ()
-        text = f"{name} has no end in what was read; its messages are included, though the server may roll it back"
+        text = f"{name} has no end in the part read; its messages are included, though the server may roll it back"
         return (make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING),)
 
 

@@ -108,7 +108,7 @@ if TYPE_CHECKING:
 # --- First and last lines of a script ---
 
 _MAX_MISSING_LINES = 1000
-_ROLLED_BACK = "the last transaction has no end in what was read; the script rolls it back"
+_ROLLED_BACK = "the last transaction has no end in the part read; the script rolls it back"
 """Maximum number of lines at the end of a script about missing parts."""
 
 

@@ -67,13 +67,13 @@ class TarantoolMember(msgspec.Struct, frozen=True):
 def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
     """Return all findings about the files together, directory by directory."""
     directories: dict[str, list[TarantoolMember]] = {}
-    unfinished: set[str] = set()
+    unread: set[str] = set()
     for member in members:
         if member.layout is not None and _is_read_by_server(member.layout.context):
             directories.setdefault(_find_data_directory(member), []).append(_create_member(member))
-        elif member.name.endswith(".inprogress"):
-            unfinished.add(member.name)
-    return [found for files in directories.values() for found in _validate_directory(files, unfinished)]
+        else:
+            unread.add(member.name)
+    return [found for files in directories.values() for found in _validate_directory(files, unread)]
 
 
 def _is_read_by_server(context: TarantoolContext) -> bool:
@@ -110,13 +110,14 @@ def _select_kind(files: list[TarantoolMember], kind: FileKind) -> list[Tarantool
     )
 
 
-def _validate_directory(files: list[TarantoolMember], unfinished: set[str]) -> Iterator[SetFinding]:
-    """Yield the findings about the files of one data directory."""
+def _validate_directory(files: list[TarantoolMember], unread: set[str]) -> Iterator[SetFinding]:
+    """Yield the findings about the files of one data directory. unread: names of files that were not read."""
     logs, snaps, vylogs = (_select_kind(files, kind) for kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG))
     present = {posixpath.basename(name) for f in files for name in (f.name, *_name_by_vclock(f))}
+    present |= set(map(posixpath.basename, unread))
     yield from _check_instances(files)
     yield from _check_name_digits(files)
-    yield from _check_leftover_vylog(snaps, vylogs, unfinished)
+    yield from _check_leftover_vylog(snaps, vylogs, unread)
     chain = [found for pair in pairwise(logs) for found in _check_adjacent_logs(*pair, present)]
     chain += _check_first_log(logs, snaps, present)
     yield from chain
@@ -151,13 +152,13 @@ def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
 
 
 def _check_leftover_vylog(
-    snaps: list[TarantoolMember], vylogs: list[TarantoolMember], unfinished: set[str]
+    snaps: list[TarantoolMember], vylogs: list[TarantoolMember], unread: set[str]
 ) -> Iterator[SetFinding]:
     """Report a leftover file that the server tries to create at start-up and fails (`vy_log_begin_recovery`)."""
     if not snaps or not vylogs or _is_same_vclock(snaps[-1].context.vclock, vylogs[-1].context.vclock):
         return
     facts, name = vylogs[-1].facts, snaps[-1].sibling_name(snaps[-1].context.signature, "vylog.inprogress")
-    if name in unfinished and isinstance(facts, VylogFacts) and facts.state.trees:
+    if name in unread and isinstance(facts, VylogFacts) and facts.state.trees:
         text = "the server creates this file at start-up and does not start while it exists: remove it"
         found = make_finding("extra-member", 0, 0, text, severity=Severity.ERROR, diagnosis="inprogress_in_the_way")
         yield SetFinding(name, found)
