@@ -166,7 +166,7 @@ class FindingTally(msgspec.Struct):
             self.listed.append({"file": file, **finding})
 
     def merge(self, other: FindingTally) -> None:
-        """Add the counts and findings of the next part of the log: where the part before it ends is no end of the log."""
+        """Add the counts and findings of the next part of the log; the end of this part was not the end of the log."""
         kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
         self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
         self.listed = kept
