@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 
 
 def prepare(out: Path, folder: Path) -> Path:
@@ -23,10 +23,10 @@ def prepare(out: Path, folder: Path) -> Path:
         with (
             parquet.ParquetFile(part) as file,
             pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink,
-            pa.ipc.new_file(sink, record_rows.SCHEMA) as writer,
+            pa.ipc.new_file(sink, records_to_arrow.SCHEMA) as writer,
         ):
-            for batch in file.iter_batches(record_rows.MAX_BATCH_ROWS, columns=record_rows.SCHEMA.names):
-                writer.write_table(pa.Table.from_batches([batch]).cast(record_rows.SCHEMA))
+            for batch in file.iter_batches(records_to_arrow.MAX_BATCH_ROWS, columns=records_to_arrow.SCHEMA.names):
+                writer.write_table(pa.Table.from_batches([batch]).cast(records_to_arrow.SCHEMA))
     return folder
 
 
@@ -34,8 +34,8 @@ def nothing(folder: Path, tasks: int) -> Path:
     """As many Arrow files, without any rows: what remains is what a task costs."""
     folder.mkdir()
     for number in range(tasks):
-        with pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink, pa.ipc.new_file(sink, record_rows.SCHEMA):
-            pass
+        with pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink:
+            pa.ipc.new_file(sink, records_to_arrow.SCHEMA).close()
     return folder
 
 
@@ -47,7 +47,7 @@ class Prepared(DataSource):  # type: ignore[misc]
         return "prepared"
 
     def schema(self) -> str:
-        return record_rows.DDL
+        return records_to_arrow.DDL
 
     def reader(self, schema: Any) -> PreparedReader:
         return PreparedReader(self.options["path"])

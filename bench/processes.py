@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from binlogtool.spark import java
+from binlogtool.spark import find_java
 from binlogtool.spark.session import SparkJobSession
 
 
@@ -38,7 +38,7 @@ def used(session: SparkJobSession, work: Callable[[], object]) -> Use:
 
 def jvm(session: SparkJobSession) -> int:
     """The number of Spark's Java process."""
-    return int(java.pid_file_path(session.folder).read_text())
+    return int(find_java.pid_file_path(session.folder).read_text())
 
 
 def cpu_of_children() -> float:

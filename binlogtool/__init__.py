@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from binlogtool.export.dataframe_rows import LogRows
     from binlogtool.export.log_with_rows import Log
     from binlogtool.export.manifest import Manifest
-    from binlogtool.export.spark_master import SparkMaster
+    from binlogtool.export.spark_settings import SparkMaster
     from binlogtool.findings import Finding, Severity
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from binlogtool.repair.diagnosis import Diagnosis, DiagnosisReport
     from binlogtool.repair.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
     from binlogtool.report.stats import LogStats
-    from binlogtool.schema.annotation import Annotation, FieldRow
+    from binlogtool.schema.annotated_bytes import Annotation, FieldRow
     from binlogtool.verification.verify_report import FileReport, Report, SetReport
 
 
@@ -139,7 +139,7 @@ _LAZY_EXPORTS = {
     "binlogtool.export.manifest": ("Manifest",),
     "binlogtool.export.dataframe_rows": ("LogRows",),
     "binlogtool.export.log_with_rows": ("Log",),
-    "binlogtool.export.spark_master": ("SparkMaster",),
+    "binlogtool.export.spark_settings": ("SparkMaster",),
     "binlogtool.findings": ("Finding", "Severity",),
     "binlogtool.format_api.format": ("Hints",),
     "binlogtool.limits": ("Limits",),
@@ -148,7 +148,7 @@ _LAZY_EXPORTS = {
     "binlogtool.prediction.replay": ("ReplayDecision", "ReplayResult",),
     "binlogtool.verification.verify_report": ("FileReport", "Report", "SetReport",),
     "binlogtool.report.stats": ("LogStats",),
-    "binlogtool.schema.annotation": ("Annotation", "FieldRow",),
+    "binlogtool.schema.annotated_bytes": ("Annotation", "FieldRow",),
 }  # fmt: skip
 """Module -> public names that are imported from it on first use."""
 

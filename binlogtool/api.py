@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from binlogtool.export.log_with_rows import Log as OpenedLog
     from binlogtool.export.manifest import Manifest, ProgressCallback
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
-    from binlogtool.export.spark_master import SparkMaster
+    from binlogtool.export.spark_settings import SparkMaster
     from binlogtool.format_api.format import Hints
     from binlogtool.format_api.tables_and_changes import ScriptOptions
     from binlogtool.prediction.replay import OnDecision, ReplayResult
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from binlogtool.repair.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
     from binlogtool.report.stats import LogStats
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
-    from binlogtool.schema.annotation import Annotation
+    from binlogtool.schema.annotated_bytes import Annotation
     from binlogtool.spark.session import SparkJobSession
     from binlogtool.verification.verify_report import Report
 
@@ -207,7 +207,7 @@ def verify_fleet(
         UsageError, MissingExtraError.
         InputOutputError: Spark cannot start, or failed.
     """
-    from binlogtool.export.spark_master import describe_work
+    from binlogtool.export.spark_settings import describe_work
     from binlogtool.format_api.format import Hints
     from binlogtool.spark.fleet import SparkJobRunner
     from binlogtool.spark.fleet import verify_on_spark as verify_all
@@ -260,7 +260,7 @@ def replay(
         return results
     if on_decision is not None:
         raise UsageError("single decisions cannot be reported from Spark; leave out master and session")
-    from binlogtool.export.spark_master import describe_work
+    from binlogtool.export.spark_settings import describe_work
     from binlogtool.spark.fleet import SparkJobRunner, replay_on_spark
 
     path_names = _to_path_list(paths)

@@ -22,7 +22,7 @@ STRUCTURES = {
     "GTID of MariaDB": "follow_mariadb_gtid is_plain_gtid put_mariadb_gtid",
     "TABLE_MAP": "find_map_number follow_table_map",
     "head of ROWS":
-        "find_bitmaps find_statement_end follow_rows is_statement_table put_event_statements put_rows_event",
+        "find_bitmaps find_statement_end track_valid_rows_event contains_table_id put_event_statements put_rows_event",
     "compressed block": "find_blocks load_block_head",
     "status variables": "find_client_collation put_collations put_number_member put_variable",
     "transaction of Manticore": "classify_transactions read_body skip_ordered_transactions",

@@ -19,9 +19,9 @@ from tests.house.modules import ROOT, Code, checkout, tree
 NAMES = {f"ValueKind.{kind.name}" for kind in ValueKind}
 FOLDERS = ("changes", "rows", "sql", "values")
 DECORATORS = {"kernel", "kernel_template"}
-SAME_TYPE = {"typed_cells.DATETIME": ValueKind.DATETIME2, "typed_cells.TIMESTAMP": ValueKind.TIMESTAMP2}
-SAME_TYPE |= {"typed_cells.TIME": ValueKind.TIME2, "typed_cells.SINGLE_BYTE_TEXT": ValueKind.TEXT}
-SAME_TYPE |= {"typed_cells.BITS": ValueKind.BIT, "typed_cells.REAL": ValueKind.DOUBLE}
+SAME_TYPE = {"fill_columns.DATETIME": ValueKind.DATETIME2, "fill_columns.TIMESTAMP": ValueKind.TIMESTAMP2}
+SAME_TYPE |= {"fill_columns.TIME": ValueKind.TIME2, "fill_columns.SINGLE_BYTE_TEXT": ValueKind.TEXT}
+SAME_TYPE |= {"fill_columns.BITS": ValueKind.BIT, "fill_columns.REAL": ValueKind.DOUBLE}
 """Names that cells had for types before they were a sink."""
 
 
@@ -69,7 +69,7 @@ def _iter_compared(node: ast.AST, module: str) -> Iterator[ValueKind]:
             name = ast.unparse(side)
             if isinstance(side, ast.Constant) and side.value in set(ValueKind):
                 yield ValueKind(side.value)
-            elif f"{module}.{name}" in SAME_TYPE and module == "typed_cells":
+            elif f"{module}.{name}" in SAME_TYPE and module == "fill_columns":
                 yield SAME_TYPE[f"{module}.{name}"]
             elif name in ValueKind.__members__:
                 yield ValueKind[name]

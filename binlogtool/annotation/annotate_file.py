@@ -31,9 +31,9 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
+from binlogtool.schema.annotated_bytes import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
-from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding

@@ -29,7 +29,7 @@ from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 if TYPE_CHECKING:
     from binlogtool import LogComparison
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.schema.annotation import AnnotatedPiece
+    from binlogtool.schema.annotated_bytes import AnnotatedPiece
     from binlogtool.terminal.hexdump import HexdumpOptions
 
 

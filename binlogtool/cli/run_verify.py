@@ -161,7 +161,7 @@ def _verify_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
     calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
-    reports = [state.find_unchanged(call) for call in calls]
+    reports = [state.find_reusable_report(call) for call in calls]
     if state.other_options_count:
         count = f"{state.other_options_count:,} of {len(calls):,}"
         run.say(f"--state: {count} paths or sets were recorded with other options or by another version: read again")
@@ -372,7 +372,7 @@ class VerifyState:
             entries[entry.path] = entry
         return cls(path, entries, options)
 
-    def find_unchanged(self, call: VerifyJob) -> Report | None:
+    def find_reusable_report(self, call: VerifyJob) -> Report | None:
         """Return the earlier report if its depth suffices and neither files nor options have changed since; else None.
 
         Raises:

@@ -420,7 +420,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         if self.row_condition is not None:
             names = self.row_condition.condition.members
             self.row_condition.set_records(
-                start, stop, member_columns(names, self.layout, batch, start, stop, envelope)
+                start, stop, read_member_columns(names, self.layout, batch, start, stop, envelope)
             )
         if self.script is not None:
             return self.script.read_records(self.layout.context, batch, start, stop, self.limits)
@@ -534,7 +534,7 @@ class RecordLocations:
         return int(level.checksum(self._batch.window[low:high]))
 
 
-def member_columns(
+def read_member_columns(
     names: Iterable[str], layout: LogFileLayout, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
 ) -> ColumnValues:
     """Return these members of the records `[start, stop)` as columns. envelope: their decoded envelopes."""
@@ -568,7 +568,7 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
     def select_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield runs of the records `[first, last)`; decode a body only if its envelope does not rule it out."""
         envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
-        columns = member_columns(condition.members, self.decoder.layout, self.batch, first, last, envelope)
+        columns = read_member_columns(condition.members, self.decoder.layout, self.batch, first, last, envelope)
         marks = condition.find_candidates(columns, last - first)
         return find_runs(self._decide_marks(columns, first, marks) if condition.needs_body else marks, first)
 

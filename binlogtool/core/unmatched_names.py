@@ -161,7 +161,7 @@ class UnmatchedNameFinder:
                 missing.append(text + suggest_names(name, self._known_types))
         if is_empty and not missing and not absent:
             absent += self._describe_times()
-        bounds = [*self._unmatched_starts(), *self._unmatched_stops(), *exclusions]
+        bounds = [*self._unmatched_starts(), *self._describe_unreached_stops(), *exclusions]
         return UnmatchedNames(tuple(missing), tuple(absent), tuple(bounds))
 
     def _describe_times(self) -> Iterator[str]:
@@ -218,7 +218,7 @@ class UnmatchedNameFinder:
         if len(unknown) == len(split_position_gtids(self._selection.start)):
             yield from self._describe_starts(unknown)
 
-    def _unmatched_stops(self) -> Iterator[str]:
+    def _describe_unreached_stops(self) -> Iterator[str]:
         """Yield messages about sources that the log has but that do not stop in it; of none, if it has no source."""
         unknown, stop = self._unknown_sources(self._selection.stop), self._selection.stop
         has_source = len(unknown) < len(split_position_gtids(stop))

@@ -61,7 +61,7 @@ class UnprovenRecordReader:
         """Yield the frames of a damaged range, or the records that end in them; for a stream, only those in memory."""
         if self._frame_level is not self.scan.layout.frame:
             self._adopt_layout()
-        source, assembler = self._get_source(damage), self._assembler
+        source, assembler = self._get_rereadable_source(damage), self._assembler
         if damage.payload:
             return
         if damage.tail == "preallocated":
@@ -117,7 +117,7 @@ class UnprovenRecordReader:
         if (corrected := unpack_payloads.recompute_checksum(self.scan.layout, data, item)) is not None:
             yield STALE, corrected
 
-    def _get_source(self, damage: DamagedRange) -> Source | None:
+    def _get_rereadable_source(self, damage: DamagedRange) -> Source | None:
         """Return a source from which the bytes of the range can be read again; None if there is none."""
         source, window = self.scan.source, self.scan.window
         if source.size is not None:

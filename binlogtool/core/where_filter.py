@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core.record_blocks import BlockDecoder, member_columns
+from binlogtool.core.record_blocks import BlockDecoder, read_member_columns
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, join_names, suggest_names
@@ -363,7 +363,7 @@ class CompiledRowCondition:
         """Decode one record in Python, and return the truth values of its rows."""
         condition, output, context = self._condition, decoder.format.output, decoder.layout.context
         envelope = decoder.decode_envelopes(batch, record, record + 1)
-        columns = member_columns(condition.members, decoder.layout, batch, record, record + 1, envelope)
+        columns = read_member_columns(condition.members, decoder.layout, batch, record, record + 1, envelope)
         if not condition.needs_body:
             return condition.find_candidates(columns, 1)
         (body,) = output.decode_bodies(context, batch, record, record + 1, replace(decoder.limits, max_whole=None))

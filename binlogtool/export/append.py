@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from binlogtool.export.finish_tables import FinishedFile
-    from binlogtool.export.table_job import TypedRows
+    from binlogtool.export.write_tables import TypedRows
 
 
 # --- Hashes of the bytes read of growing files ---
@@ -259,17 +259,17 @@ class _LineKey(msgspec.Struct):
 
 
 class TableRunFile:
-    """Writer of rows of records (`binlogtool.export.record_rows`) in any table format."""
+    """Writer of rows of records (`binlogtool.export.records_to_arrow`) in any table format."""
 
     def __init__(self, folder: Path, number: int, file_options: TableFileOptions, limits: Limits) -> None:
         import pyarrow as pa
 
-        from binlogtool.export import record_rows
+        from binlogtool.export import records_to_arrow
         from binlogtool.export.table_files import TableFileSink
 
         self.finding_tally, self._finding_rows = FindingTally(), 0
         self._folder, self._number, self._file_options = folder, number, file_options
-        self._schema = record_rows.SCHEMA.append(pa.field("generation", pa.int64()))
+        self._schema = records_to_arrow.SCHEMA.append(pa.field("generation", pa.int64()))
         self._sink = TableFileSink(folder, file_options, self._schema, limits.max_memory)
         self._outputs: list[ManifestOutput] = []
 
@@ -280,7 +280,7 @@ class TableRunFile:
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `RunFileWriter`."""
-        from binlogtool.export import record_rows
+        from binlogtool.export import records_to_arrow
 
         def on_finding(item: FileFinding) -> bool:
             damage = is_damage(item.finding, lambda: closed)
@@ -289,13 +289,15 @@ class TableRunFile:
             return damage
 
         path = log.files[0].path
-        self._add_batches(record_rows.DEFAULT_LAYOUT.read_batches(log, path, selection, part, on_finding), generation)
+        self._add_batches(
+            records_to_arrow.DEFAULT_LAYOUT.read_batches(log, path, selection, part, on_finding), generation
+        )
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Write a DAMAGE row for a finding about a file."""
-        from binlogtool.export import record_rows
+        from binlogtool.export import records_to_arrow
 
-        self._add_batches((record_rows.DEFAULT_LAYOUT.build_damage_batch(file, format, file_finding),), generation)
+        self._add_batches((records_to_arrow.DEFAULT_LAYOUT.build_damage_batch(file, format, file_finding),), generation)
         self._finding_rows += 1
 
     def _add_batches(self, batches: Iterable[pa.RecordBatch], generation: int) -> None:
@@ -338,14 +340,14 @@ class TableRunFile:
 
 
 class TypedRunFiles:
-    """Typed rows of tables, a directory for each; see `table_job`. known: tables of earlier runs."""
+    """Typed rows of tables, a directory for each; see `write_tables`. known: tables of earlier runs."""
 
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         from binlogtool.export.finish_tables import TableDirectories
         from binlogtool.export.table_router import TableRouter
-        from binlogtool.export.typed_tables import TypedTables
+        from binlogtool.export.table_spool import TypedTables
 
         self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
         self._folder, self._known = folder, {one.name: one for one in known}
@@ -406,7 +408,7 @@ class TypedRunFiles:
         self._router.summary.check_columns_exist(self._kind.options)
 
     def describe(self) -> dict[str, Any]:
-        """Return the details for the manifest, as `table_job.RowTableJob` makes them."""
+        """Return the details for the manifest, as `write_tables.RowTableJob` makes them."""
         tables = [
             spool.history.describe(spool.name, self._directory_of(spool.name), spool.rows, spool.layout.column_types())
             for spool in self._tables.spools
@@ -627,7 +629,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             return LinesRunFile(folder, f"part-{number:08d}.jsonl", self)
         if self.typed_options is None:
             return TableRunFile(folder, number, self.shape, self.limits)
-        from binlogtool.export.table_job import make_typed_rows
+        from binlogtool.export.write_tables import make_typed_rows
 
         kind = make_typed_rows(self.typed_options, source.list_files())
         return TypedRunFiles(folder, number, self, kind, last_commit.tables)

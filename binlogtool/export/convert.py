@@ -51,7 +51,7 @@ from binlogtool.export.output_options import (
     typed_selection,
 )
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
-from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
 from binlogtool.findings import SET_LINK_IDS, finding_to_value
 from binlogtool.format_api.format import Hints
@@ -138,7 +138,7 @@ def convert(
     """Write the selected records of files and directories to `output`.
 
     Args:
-        to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.export.record_rows`),
+        to: parquet, orc, csv, json or avro (a directory of part files, rows as in `export.records_to_arrow`),
             jsonl (one file), raw (the bytes of the records), sql or flashback (a script), or mysql-binlog (a log of
             whole transactions; `output` as in `atomic_output.stage_log_set`).
         open_spark_runner: function (job options, master, session) that opens a runner of tasks on Spark.
@@ -272,7 +272,7 @@ def _make_table_job(
     """Return the job that writes tables: on Spark if a master or session is given."""
     from binlogtool.export.current_rows import make_current_rows
     from binlogtool.export.record_tables import RecordTableJob
-    from binlogtool.export.table_job import RowTableJob, make_typed_rows
+    from binlogtool.export.write_tables import RowTableJob, make_typed_rows
 
     if settings.master is None and settings.session is None:
         open_runner: OpenRunner = partial(open_local_runner, jobs=settings.jobs)

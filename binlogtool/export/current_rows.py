@@ -23,10 +23,10 @@ from binlogtool.export.finish_tables import conform_table
 from binlogtool.export.manifest import Manifest
 from binlogtool.export.output_options import TypedRowOptions
 from binlogtool.export.table_files import ParquetTableFile
-from binlogtool.export.table_job import SpoolResult, TaskReader, TypedRows
 from binlogtool.export.table_router import RouterSummary, TableRouter
+from binlogtool.export.table_spool import FindingCounter, SpooledTable, TableHistory, TableMemory, TableSpool
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
-from binlogtool.export.typed_tables import FindingCounter, SpooledTable, TableHistory, TableMemory, TableSpool
+from binlogtool.export.write_tables import SpoolResult, TaskReader, TypedRows
 from binlogtool.format_api.json_values import to_json_text
 from binlogtool.format_api.tables_and_changes import TableColumn, TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
@@ -359,7 +359,7 @@ class CurrentTables(FindingCounter):
 
 
 class CurrentRows(TypedRows, frozen=True):
-    """The current rows of tables (`export.table_job.RowKind`)."""
+    """The current rows of tables (`export.write_tables.RowKind`)."""
 
     @property
     def is_counted(self) -> bool:

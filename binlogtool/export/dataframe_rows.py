@@ -18,11 +18,11 @@ from binlogtool.core.open_log import WHOLE_FILE, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import MissingExtraError, UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
 from binlogtool.export.read_members import iter_tables
-from binlogtool.export.record_rows import RowLayout, read_row_parts, resize_batches
+from binlogtool.export.records_to_arrow import RowLayout, read_row_parts, resize_batches
 from binlogtool.export.single_table import TableRowReader, TableSearch, build_single_table_options
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RecordRowSource:
-    """Source of one row for each record (`export.record_rows`); damage gives no row."""
+    """Source of one row for each record (`export.records_to_arrow`); damage gives no row."""
 
     def __init__(self, view: RowLayout, selection: Selection) -> None:
         self._view, self._selection = view, selection
@@ -169,7 +169,7 @@ class LogRows:
                 pass
         return self._findings or ()
 
-    def batches(self, size: int = record_rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    def batches(self, size: int = records_to_arrow.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
 
         Raises:
@@ -220,7 +220,7 @@ class LogRows:
         Raises:
             UsageError: the form is unknown; and as `schema`.
         """
-        from binlogtool.export.row_streams import encode_batches
+        from binlogtool.export.encode_rows import encode_batches
 
         return encode_batches(form, self._title, self.schema, self.batches())
 
@@ -230,7 +230,7 @@ class LogRows:
         Unless columns were named, the columns about a change are only `txn`, `op`, `time`, and the key and operations
         of changes that were logged without a row. image: the row image with which the rows were read.
         """
-        from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
+        from binlogtool.export.encode_rows import select_shown_columns, select_used_details, to_text_rows
 
         for batch in resize_batches(self._read_pass(all_columns=True), size):
             names = [name for name in self._columns if name in batch.schema.names] or [
@@ -287,7 +287,7 @@ def create_log_rows(
     if table is None:
         if image is not None:
             raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
-        records = RecordRowSource(record_rows.create_layout(columns), selection)
+        records = RecordRowSource(records_to_arrow.create_layout(columns), selection)
         return LogRows(log, records, selection, columns, "records")
     typed_options = build_single_table_options(table, selection, image)
     source = ChangedRowSource(table, typed_options, typed_selection(selection))

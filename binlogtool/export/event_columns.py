@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from binlogtool.core.record_selection import RowBatch
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 
 
 class EventNames:
@@ -51,7 +51,7 @@ class EventColumns:
         self.sides = np.array([side for side, _ in kinds], dtype=np.uint8)[layouts]
         self.absent = np.array(absent_numbers)[layouts]
         self.times, self.servers = np.asarray(events.times), np.asarray(events.origins)
-        file = names.files.setdefault(record_rows.printable_path(row_batch.file), len(names.files))
+        file = names.files.setdefault(records_to_arrow.printable_path(row_batch.file), len(names.files))
         self.files = np.full(len(layouts), file)
         self.records = np.asarray(events.record_indexes) + row_batch.record
         self.offsets = np.asarray(events.offsets) + row_batch.base

@@ -19,10 +19,10 @@ from binlogtool.errors import InputOutputError
 from binlogtool.export import table_files
 from binlogtool.export.manifest import ManifestOutput
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.record_rows import DAMAGE
+from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.table_files import TableFileSink
+from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import new_task_folder, require_task_file
-from binlogtool.export.typed_tables import SpooledTable
 
 # --- Rows in the final columns ---
 

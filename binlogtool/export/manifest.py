@@ -535,7 +535,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
-    payload: see `export.record_rows.create_layout`. object: the one table or space whose typed rows are read
+    payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are read
     (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 

@@ -293,7 +293,7 @@ class TableFileOptions(msgspec.Struct, frozen=True):
         partition_by: columns whose values become directories.
         compression: None = the format's default.
         csv_safe: put an apostrophe before CSV texts that a spreadsheet would take for formulas.
-        typed: the rows are typed rows of tables (`export.typed_tables`), not records.
+        typed: the rows are typed rows of tables (`export.table_spool`), not records.
         file_size: approximate bytes of a file; None = DEFAULT_FILE_SIZE.
     """
 

@@ -13,10 +13,10 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
 from binlogtool.export.manifest import ReadRequest, TaskFile, TaskPiece, resolve_format
-from binlogtool.export.record_rows import RowReader
+from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.typed_columns import read_older_tables, table_rules
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
@@ -123,7 +123,7 @@ def read_member(
     request: ReadRequest,
     hints: Hints | None = None,
     part: FilePart = WHOLE_FILE,
-    reader: RowReader = record_rows.DEFAULT_LAYOUT,
+    reader: RowReader = records_to_arrow.DEFAULT_LAYOUT,
     is_file_closed: Callable[[], bool] = bool,
     on_note: Callable[[Finding], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:

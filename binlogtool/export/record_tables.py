@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.finish_tables import FinishedFile, publish_files
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
@@ -161,7 +161,7 @@ class OutputCounts(msgspec.Struct):
                 self.last_records[row["file"]] = max(self.last_records.get(row["file"], -1), row["record_max"])
         for row in table.filter(table["findings"].is_valid()).to_pylist():
             for finding in msgspec.json.decode(row["findings"]):
-                self.finding_tally.add(row["file"], finding, damage=row["type"] == record_rows.DAMAGE)
+                self.finding_tally.add(row["file"], finding, damage=row["type"] == records_to_arrow.DAMAGE)
 
     def merge(self, other: OutputCounts) -> None:
         """Add the counts of more files."""
@@ -246,7 +246,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
         counts = OutputCounts(event_ranges=EventRanges() if self.events else None)
         result = WriteResult(str(folder), RowTotals(), counts, FindingTally())
         sink = TableFileSink(
-            folder, options, record_rows.SCHEMA, max_memory, options.file_size or DEFAULT_FILE_SIZE
+            folder, options, records_to_arrow.SCHEMA, max_memory, options.file_size or DEFAULT_FILE_SIZE
         )  # fmt: skip
         try:
             for batch in self._read_batches(task, result.notes):
@@ -258,7 +258,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
             raise
         result.totals = replace(result.totals, text_bytes=sink.text_bytes)
         for path in sink.paths:
-            counts.add_file(folder, path, options, record_rows.SCHEMA)
+            counts.add_file(folder, path, options, records_to_arrow.SCHEMA)
         return result
 
     def _read_batches(self, task: WriteTask, notes: FindingTally) -> Iterator[pa.RecordBatch]:
@@ -267,7 +267,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
         for piece in task.pieces:
             member, begin = piece.member, 0 if piece.part.start is None else piece.part.start.offset
 
-            def add_note(finding: Finding, name: str = record_rows.printable_path(member.name)) -> None:
+            def add_note(finding: Finding, name: str = records_to_arrow.printable_path(member.name)) -> None:
                 notes.add(name, finding_to_value(finding), damage=False)
 
             is_member_closed = partial(is_closed, member, self.request.members, open_one)
@@ -380,7 +380,7 @@ def _build_manifest(
         complete=not (finding_tally.errors and selection.on_damage == "stop"),
         on_damage=selection.on_damage,
         inputs=tuple(
-            replace(i, records=counts.records[to_stored_text(file_options, record_rows.printable_path(i.path))])
+            replace(i, records=counts.records[to_stored_text(file_options, records_to_arrow.printable_path(i.path))])
             for i in inputs
         ),
         outputs=tuple(counts.outputs),

@@ -8,7 +8,7 @@ from typing import Any
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import RecordBlock
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import RecordTableRows
@@ -25,7 +25,7 @@ def record_metadata(
         "txn": None if envelope.txn[i] is None else str(envelope.txn[i]),
         "time": _fit_int64(envelope.time[i] if content.time is None else content.time),
         "server": _fit_int64(envelope.origin[i]),
-        "file": record_rows.printable_path(block.file),
+        "file": records_to_arrow.printable_path(block.file),
         "record": int(block.record[i]),
         "offset": int(block.offset[i]),
         "findings": findings_to_json(findings),
@@ -46,7 +46,7 @@ def describe_row_transaction(meta: Mapping[str, Any]) -> str:
 
 def describe_transaction(file: str, offset: int, transaction: str | None) -> str:
     """Return a text about the transaction of the row event at this place."""
-    return f"{record_rows.printable_path(file)} at {offset:,}: transaction {transaction or 'without GTID'}"
+    return f"{records_to_arrow.printable_path(file)} at {offset:,}: transaction {transaction or 'without GTID'}"
 
 
 def _fit_int64(value: int | None) -> int | None:
@@ -61,4 +61,4 @@ def has_content(content: RecordTableRows) -> bool:
 
 def format_place(block: RecordBlock, i: int) -> str:
     """Return the place of a record as text."""
-    return f"{record_rows.printable_path(block.file)} at {int(block.offset[i]):,}"
+    return f"{records_to_arrow.printable_path(block.file)} at {int(block.offset[i]):,}"

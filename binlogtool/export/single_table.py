@@ -15,7 +15,7 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import ReadRequest
 from binlogtool.export.output_options import (
     TypedRowOptions,
@@ -25,7 +25,7 @@ from binlogtool.export.output_options import (
     typed_selection,
 )
 from binlogtool.export.read_members import open_member
-from binlogtool.export.record_rows import DAMAGE, RowReader, check_column_names, resize_batches
+from binlogtool.export.records_to_arrow import DAMAGE, RowReader, check_column_names, resize_batches
 from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
@@ -203,7 +203,7 @@ def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:
 
 
 class TableRowReader(msgspec.Struct, frozen=True):
-    """Reads the rows of one table as batches (`record_rows.RowReader`).
+    """Reads the rows of one table as batches (`records_to_arrow.RowReader`).
 
     names: columns of the rows; () = all. known_tables: described before what is read. keeps_all: there are also rows
     for damage, for records that cannot be decoded, and for statements that empty the table.
@@ -243,7 +243,7 @@ class TableRowReader(msgspec.Struct, frozen=True):
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""
-        row = {"file": record_rows.printable_path(file), "offset": damage_finding.offset, "op": DAMAGE}
+        row = {"file": records_to_arrow.printable_path(file), "offset": damage_finding.offset, "op": DAMAGE}
         row |= {"findings": findings_to_json([damage_finding]), **dict.fromkeys(IMAGES)}
         (batch,) = self._build_batches([build_table_batch((), [row])])
         return batch
@@ -261,7 +261,7 @@ def make_row_reader(request: ReadRequest, hints: Hints | None, schema: Any) -> R
         UsageError: a column does not exist.
     """
     if request.object is None:
-        return record_rows.create_layout(request.columns, request.payload)
+        return records_to_arrow.create_layout(request.columns, request.payload)
     fields = fields_from_spark(schema) or search_table(request, hints).make_layout().fields
     layout = TableLayout(fields, (), "both", operations=True)
     check_column_names(schema.names, layout.schema.names)

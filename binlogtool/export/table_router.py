@@ -22,11 +22,11 @@ from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.event_columns import EventColumns, EventNames
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
-from binlogtool.export.record_rows import DAMAGE
+from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.row_metadata import (
     describe_row_transaction,
     describe_transaction,
@@ -679,7 +679,7 @@ class TableRouter:
             if selected is not None and not selected[columns.row_indexes(numbers)].any():
                 continue
             size = int(columns.sizes[numbers].sum())
-            place = f"{record_rows.printable_path(row_batch.file)} at {int(columns.offsets[numbers[0]]):,}"
+            place = f"{records_to_arrow.printable_path(row_batch.file)} at {int(columns.offsets[numbers[0]]):,}"
             pending = self._pending_for_table(run.buffer.table, place)
             pending.add_cells(run.buffer, run.start, size, EventRun(columns, numbers))
             if last_event in run.event_numbers:
@@ -915,8 +915,8 @@ class TableRouter:
     def add_damage_row(self, trouble: FileFinding) -> None:
         """Add a row for bytes that could not be read."""
         meta = {
-            "op": record_rows.DAMAGE,
-            "file": record_rows.printable_path(trouble.file),
+            "op": records_to_arrow.DAMAGE,
+            "file": records_to_arrow.printable_path(trouble.file),
             "offset": trouble.finding.offset,
         }
         self._add_row_without_images(
@@ -925,7 +925,7 @@ class TableRouter:
 
     def _pending_for_damage(self) -> _PendingRows:
         """Return the pending rows for rows without a table: those of DAMAGE, or of the table if there is only one."""
-        return self._get_pending(record_rows.DAMAGE if self._options.per_table else self._options.objects[0])
+        return self._get_pending(records_to_arrow.DAMAGE if self._options.per_table else self._options.objects[0])
 
     def _add_row_without_images(self, pending: _PendingRows, meta: dict[str, Any]) -> None:
         if pending.filled is not None:

@@ -43,7 +43,7 @@ from binlogtool.export.manifest import (
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.read_members import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
-from binlogtool.export.spark_master import describe_paths, describe_work
+from binlogtool.export.spark_settings import describe_paths, describe_work
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import MIB, Limits
 

@@ -241,7 +241,7 @@ def add_row_digest(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Add the digest of a row (`prediction.replayed_rows.hash_row`) to the 256 bits at `sums[at]`, lowest first."""
+    """Add the digest of a row (`prediction.row_store.hash_row`) to the 256 bits at `sums[at]`, lowest first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")

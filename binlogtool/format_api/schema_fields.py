@@ -721,8 +721,8 @@ class Uuid(Construct):  # type: ignore[misc]
 # --- Decoders generated from a schema on first use ---
 
 _GENERATOR_MODULES = {
-    **dict.fromkeys(("make_decoder", "make_fields_reader"), "binlogtool.schema.body_decoders"),
-    "make_fields_function": "binlogtool.schema.machine_body_codegen",
+    **dict.fromkeys(("make_decoder", "make_fields_reader"), "binlogtool.schema.python_body_codegen"),
+    "make_fields_function": "binlogtool.schema.kernel_body_codegen",
     "make_json_function": "binlogtool.schema.json_body_codegen",
 }
 

@@ -55,7 +55,7 @@ from binlogtool.prediction.replay_options import (
     resolve_format,
     select_before,
 )
-from binlogtool.prediction.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
+from binlogtool.prediction.row_store import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
 from binlogtool.verification.verify import (
     LogExamination,

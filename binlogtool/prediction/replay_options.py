@@ -26,7 +26,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
-from binlogtool.prediction.replayed_rows import Patch
+from binlogtool.prediction.row_store import Patch
 from binlogtool.verification.verify_report import make_exception
 
 if TYPE_CHECKING:

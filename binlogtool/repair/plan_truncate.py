@@ -69,7 +69,7 @@ from binlogtool.repair.repaired_content import (
     verify_planned_file,
     verify_planned_log,
 )
-from binlogtool.repair.undo_repair import explain_unfinished
+from binlogtool.repair.undo_repair import explain_interrupted_repair
 from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
 
@@ -637,7 +637,10 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
     plan = draft_plan(path, examiner, policy)[0]
     forced = policy.allow_empty_result and examiner.format != "auto" and not os.path.isdir(path)
     empty_reasons = check_empty_result(plan.files, allow_empty=forced)
-    reasons, notes = (*explain_unfinished(path), *empty_reasons, *plan.reasons), (*plan.notes, *_list_leftovers(plan))
+    reasons, notes = (
+        (*explain_interrupted_repair(path), *empty_reasons, *plan.reasons),
+        (*plan.notes, *_list_leftovers(plan)),
+    )
     plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
     return replace(plan, copyable_path=_find_copyable_file(plan, examiner)) if plan.refused else plan
 

@@ -232,7 +232,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
         raise InputOutputError(f"{error.filename or intent_path}: {error.strerror or error}") from error
 
 
-def explain_unfinished(path: str) -> list[str]:
+def explain_interrupted_repair(path: str) -> list[str]:
     """Return why an interrupted repair must be finished before another one can be planned, with the files to be
     written; [] if no repair was interrupted.
     """

@@ -60,7 +60,7 @@ from binlogtool.terminal.hexdump import (
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding
-    from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, FieldRow
+    from binlogtool.schema.annotated_bytes import AddressSpace, AnnotatedPiece, FieldRow
 
 # --- HTML page ---
 

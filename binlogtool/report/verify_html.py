@@ -40,7 +40,7 @@ from binlogtool.verification.verify import DEPTHS
 if TYPE_CHECKING:
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
-    from binlogtool.schema.annotation import AnnotatedPiece
+    from binlogtool.schema.annotated_bytes import AnnotatedPiece
     from binlogtool.verification.verify_report import FileReport, Report
 
 # --- Map of a file's bytes ---

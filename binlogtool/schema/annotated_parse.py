@@ -21,12 +21,13 @@ from construct.lib import bytes2bits
 from binlogtool.format_api import schema_fields
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_nodes
+from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow
 from binlogtool.schema.annotated_parse_nodes import (
     TracedMagic,
     TracedNumber,
     TracedNumberRun,
     TracedStruct,
-    compile_expression,
+    compile_this_expression,
 )
 from binlogtool.schema.annotated_parse_state import (
     ROW_BYTES,
@@ -39,7 +40,6 @@ from binlogtool.schema.annotated_parse_state import (
     format_condition,
     unfold_rows,
 )
-from binlogtool.schema.annotation import AddressSpace, FieldRow
 
 __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmapped", "trace_record"]
 
@@ -140,7 +140,7 @@ def _copy_generic(subcon: Construct, memo: TracedCopies) -> Construct:
 
 
 def _compile_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: compile_expression(value) for name, value in attributes.items()}
+    return {name: compile_this_expression(value) for name, value in attributes.items()}
 
 
 def _make_instance(kind: type, attributes: dict[str, Any]) -> Any:

@@ -46,6 +46,7 @@ from binlogtool.format_api.schema_fields import (
     MalformedError,
     NestedSchema,
 )
+from binlogtool.schema.annotated_bytes import FieldRow, HexInt
 from binlogtool.schema.annotated_parse_state import (
     PLAIN_TYPES,
     NamedNumber,
@@ -54,7 +55,6 @@ from binlogtool.schema.annotated_parse_state import (
     find_field_paths,
     format_missing_bytes,
 )
-from binlogtool.schema.annotation import FieldRow, HexInt
 
 # --- Construct classes that add rows while they parse ---
 
@@ -528,16 +528,16 @@ class TracedMagic(TracedNumber):
 _PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
 
 
-def compile_expression(expression: Any) -> Any:
+def compile_this_expression(expression: Any) -> Any:
     """Return a plain function for a `this` expression; return anything else unchanged."""
     match expression:
         case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
             return _compile_path(*find_field_paths(expression)[0])
         case BinExpr():
             return _compile_binary(
-                expression.op, compile_expression(expression.lhs), compile_expression(expression.rhs)
+                expression.op, compile_this_expression(expression.lhs), compile_this_expression(expression.rhs)
             )
-        case UniExpr() if callable(operand := compile_expression(expression.operand)):
+        case UniExpr() if callable(operand := compile_this_expression(expression.operand)):
             op = expression.op
             return lambda this: op(operand(this))
     return expression

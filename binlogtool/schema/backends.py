@@ -27,8 +27,8 @@ from binlogtool.schema.native_library import (
     make_kernel_name,
     make_symbol,
 )
-from binlogtool.schema.program import U64, Program, wrap_int64
 from binlogtool.schema.scanner import Backend, Scanner, WalkScanner, compute_scratch_size, find_checksums, generate_walk
+from binlogtool.schema.schema_operations import U64, Program, wrap_int64
 
 # --- Native walks and kernels ---
 

@@ -32,7 +32,7 @@ from binlogtool.format_api.schema_fields import (
     ZeroMeansAbsent,
     make_truncation_error,
 )
-from binlogtool.schema import program
+from binlogtool.schema import schema_operations
 from binlogtool.schema.compile_schema import (
     LOWERING_RULES,
     NO_VALUE,
@@ -54,7 +54,7 @@ from binlogtool.schema.compile_schema import (
     merge_bindings,
     unwrap_binding,
 )
-from binlogtool.schema.program import (
+from binlogtool.schema.schema_operations import (
     Assign,
     AssignRemaining,
     Binary,
@@ -294,7 +294,7 @@ class _BodyLowering(Lowering):
         left = join_path(path, "left")
         ops, binding = self._lower_branch(node.subcon, path, scope)
         enough = make_binary(">=", Ref(left, 0, POSITION_MAX), Num(node.subcon.sizeof()))
-        self.ops.append(program.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
+        self.ops.append(schema_operations.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
         return HiddenBinding(binding)
 
     def _lower_count(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -325,7 +325,7 @@ class _BodyLowering(Lowering):
             (make_binary("==", code, Num(number)), self._lower_chosen_field(field, path, scope))
             for number, field in node.fields.items()
         ]
-        look = program.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
+        look = schema_operations.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
         choice = ChooseCase(path, tuple(arms), self._lower_chosen_field(node.other, path, scope))
         self.ops.append(RepeatToEnd(path, (look, choice)))
         return scope

@@ -44,9 +44,9 @@ from binlogtool.schema.body_program import (
     lower_body,
 )
 from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.machine_body_codegen import MachineBodyGenerator
+from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
-from binlogtool.schema.program import (
+from binlogtool.schema.schema_operations import (
     MACHINE,
     Num,
     Repeat,

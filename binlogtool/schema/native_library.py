@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.schema.program import (
+from binlogtool.schema.schema_operations import (
     I64_MAX,
     I64_MIN,
     wrap_int64,
@@ -33,8 +33,8 @@ _COMPILER_MODULES = (
 _GENERATOR_MODULES = tuple(
     f"binlogtool.schema.{name}"
     for name in (
-        "body_decoders", "body_program", "compile_schema", "json_body_codegen", "machine_body_codegen", "program",
-        "scanner",
+        "python_body_codegen", "body_program", "compile_schema", "json_body_codegen", "kernel_body_codegen",
+        "schema_operations", "scanner",
     )
 )  # fmt: skip
 """Modules that generate kernels from schemas."""

@@ -21,7 +21,7 @@ from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Checksum, Column, ColumnTable, Kernel, zeroed_int64
 from binlogtool.format_api.schema_fields import SHORT, ScalarForm
 from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.program import (
+from binlogtool.schema.schema_operations import (
     MACHINE,
     Assign,
     AssignPosition,
@@ -608,7 +608,7 @@ def _format_load_call(width: int, big: bool, signed: bool, where: str) -> str:
     return f"load_{sign}{width}{order}({where})"
 
 
-def _format_coded_load(layout: str, where: str) -> str:
+def _format_struct_load(layout: str, where: str) -> str:
     """Return the source that loads a number with one `struct` code."""
     code = layout[1]
     return _format_load_call(struct.calcsize(layout), layout[0] == ">", code.islower(), where)
@@ -630,7 +630,7 @@ def format_scalar_form(form: ScalarForm, where: str) -> str:
     """Return the source of a scalar in one of its forms, whose first byte is in `t`."""
     if form.layout is None:
         return f"t - {form.base}"
-    return _format_coded_load(form.layout, f"{where} + 1")
+    return _format_struct_load(form.layout, f"{where} + 1")
 
 
 def _find_case_variables(op: ChooseCase) -> set[str]:

@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_selection import Selection
-from binlogtool.export import record_rows, single_table
+from binlogtool.export import records_to_arrow, single_table
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
     Parts,
@@ -51,7 +51,7 @@ from binlogtool.export.manifest import (
     plan_tasks,
 )
 from binlogtool.export.read_members import add_histories, open_member, read_definitions, read_member, tables_before
-from binlogtool.export.record_rows import RowReader
+from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableSchema
@@ -88,7 +88,7 @@ def _narrow_files(request: ReadRequest, condition: Filter) -> ReadRequest:
     names = _allowed_texts(condition)
     if names is None:
         return request
-    members = tuple(m for m in request.members if record_rows.printable_path(m.name) in names)
+    members = tuple(m for m in request.members if records_to_arrow.printable_path(m.name) in names)
     return replace(request, members=members)
 
 
@@ -177,7 +177,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         """Return the selected columns as a Spark DDL string; the columns of a table are found by scanning the files."""
         request = parse_options(self.options, files="object" in self.options)
         if request.object is None:
-            return record_rows.create_layout(request.columns, request.payload).ddl
+            return records_to_arrow.create_layout(request.columns, request.payload).ddl
         hints = parse_hints(self.options)
         layout = single_table.search_table(add_histories(request, hints), hints).make_layout()
         return single_table.build_ddl(layout, request.columns)
@@ -202,7 +202,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Reader of log files as Arrow record batches; the content of a file never raises an exception."""
 
     def __init__(
-        self, request: ReadRequest, hints: Hints | None = None, reader: RowReader = record_rows.DEFAULT_LAYOUT
+        self, request: ReadRequest, hints: Hints | None = None, reader: RowReader = records_to_arrow.DEFAULT_LAYOUT
     ) -> None:
         self.request = request
         self.hints = hints

@@ -39,12 +39,12 @@ from binlogtool.export.manifest import (
     read_stamp,
 )
 from binlogtool.export.run_tasks import JobOptions, Result, SizedTask, Task
-from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import MIB
 from binlogtool.prediction.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_unpacked
 from binlogtool.prediction.replay_options import ReplayOptions, find_end_positions
-from binlogtool.prediction.replayed_rows import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
+from binlogtool.prediction.row_store import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
 from binlogtool.verification.verify import LogVerifyOptions, find_logs, verify_log
 from binlogtool.verification.verify_report import Report, merge_reports

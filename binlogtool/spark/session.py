@@ -29,7 +29,7 @@ from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.export.atomic_output import create_work_folder
 from binlogtool.export.manifest import SparkJobStats
 from binlogtool.export.output_options import require_extra
-from binlogtool.export.spark_master import (
+from binlogtool.export.spark_settings import (
     SparkMaster,
     build_settings,
     check_master_answers,
@@ -38,7 +38,7 @@ from binlogtool.export.spark_master import (
     is_loopback,
     read_user_settings,
 )
-from binlogtool.spark import java
+from binlogtool.spark import find_java
 
 # --- Interruptible work in a thread ---
 
@@ -375,7 +375,7 @@ def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSes
 
     Args:
         master: local[N], or a cluster. Its executors receive this package but need a Python with the dependencies, at
-            the path of this Python or in PYSPARK_PYTHON. For more settings see `export.spark_master`.
+            the path of this Python or in PYSPARK_PYTHON. For more settings see `export.spark_settings`.
 
     Raises:
         UsageError: this kind of master is not supported.
@@ -389,9 +389,9 @@ def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSes
     require_extra("--master", "pyspark", "pyarrow", extra="spark")
     check_master_answers(chosen.url)
     user_conf = read_user_settings(chosen.conf)
-    java_program = java.find_java()
+    java_program = find_java.find_java()
     with create_work_folder() as folder, _restore_module_path(folder):
-        home = java.make_java_home(java_program, folder)
+        home = find_java.make_java_home(java_program, folder)
         with _set_environment(**_worker_environment(chosen.url)), _mute_py4j():
             with _set_environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
                 spark = _start_spark(chosen, user_conf, folder)
@@ -597,7 +597,7 @@ def _stop_spark(spark: Any, *, is_killed: bool) -> None:
 
 def _kill_java(folder: Path) -> None:
     """Kill the Java process; its Python workers end with it, as their pipes close."""
-    pid_file = java.pid_file_path(folder)
+    pid_file = find_java.pid_file_path(folder)
     with contextlib.suppress(OSError, ValueError):
         pid = int(pid_file.read_text())
         pid_file.unlink()

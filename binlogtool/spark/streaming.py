@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.incremental import (
     GrowingFileFinding,
     IncrementalInput,
@@ -49,7 +49,7 @@ from binlogtool.export.manifest import (
     parse_paths,
 )
 from binlogtool.export.read_members import add_histories, read_member
-from binlogtool.export.record_rows import RowReader
+from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader, make_row_reader, search_table
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import Hints
@@ -73,7 +73,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(
         self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
-        reader: RowReader = record_rows.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
+        reader: RowReader = records_to_arrow.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
     ) -> None:  # fmt: skip
         self.source = IncrementalInput(paths, format, request, hints)
         self.request = request

@@ -386,9 +386,9 @@ def examine_log(
     failures = (replace(one, path=unpacked.restore_path(one.path)) for one in examination.failures)
     return replace(
         examination,
-        files=tuple(_restore_path(one, unpacked) for one in examination.files),
+        files=tuple(_use_compressed_path(one, unpacked) for one in examination.files),
         failures=tuple(failures),
-        standalone=[_restore_path(one, unpacked) for one in examination.standalone],
+        standalone=[_use_compressed_path(one, unpacked) for one in examination.standalone],
     )
 
 
@@ -402,7 +402,7 @@ def _needs_unpacking(group: LogGroup) -> bool:
     return name is not None and formats.load_format(name).reading.reads_siblings
 
 
-def _restore_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
+def _use_compressed_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
     """Return the member with the path of its compressed file instead of its unpacked file."""
     report = replace(one.report, path=unpacked.restore_path(one.report.path))
     return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))

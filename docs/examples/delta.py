@@ -16,7 +16,7 @@ import sys
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
-from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.spark.session import open_session
 
 DELTA = (

@@ -34,9 +34,9 @@ from binlogtool.format_api.replay import (
     encode_canonical,
     make_rulings,
 )
+from binlogtool.formats.eblob.classify_records import EblobRecordKind
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
-from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from binlogtool.format_api.layout import (
 from binlogtool.format_api.schema_fields import WideVarint, decode_text
 from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, OldOp, Op, PayloadOp
 from binlogtool.limits import MIB, Limits
 
@@ -719,13 +719,13 @@ def _decode_update(payload: Any) -> dict[str, Any]:
     for attribute in result["attributes"]:
         kind = attribute["type"]
         attribute["type_name"] = SCALAR_TYPES.get(kind) or VECTOR_TYPES.get(kind) or str(kind)
-    documents = list(_decode_documents(payload))
+    documents = list(_decode_updated_documents(payload))
     if all(document is not None for document in documents):
         result["documents"] = documents
     return result
 
 
-def _decode_documents(payload: Any) -> Iterator[dict[str, Any] | None]:
+def _decode_updated_documents(payload: Any) -> Iterator[dict[str, Any] | None]:
     """Yield the new values of each document; None if the pool lacks bytes that the attributes need.
 
     Source: `docs/spec/manticore.md#update-of-attributes`.

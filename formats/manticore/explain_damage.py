@@ -25,7 +25,7 @@ from binlogtool.formats.manticore.decode import (
     read_layout,
     starts_with_transaction,
 )
-from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 

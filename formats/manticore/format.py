@@ -33,7 +33,7 @@ from binlogtool.formats.manticore.decode import (
     make_record_text,
     read_layout,
 )
-from binlogtool.formats.manticore.field_types import build_zint
+from binlogtool.formats.manticore.payload_kernels import build_zint
 from binlogtool.formats.manticore.validate import create_validator, is_link_proven, sort_names, validate_set
 
 META_NAME = "binlog.meta"

@@ -52,7 +52,7 @@ from binlogtool.formats.manticore.decode import (
     ManticoreLogContext,
     learn_table_names,
 )
-from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint, skip_text
+from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import (
     NEW_FRAME_VERSION,
     OldOp,

@@ -40,7 +40,7 @@ from binlogtool.format_api.schema_fields import (
     Varint,
     make_fields_kernel,
 )
-from binlogtool.formats.manticore.field_types import (
+from binlogtool.formats.manticore.payload_kernels import (
     BLOBS,
     DWORDS,
     KIND,

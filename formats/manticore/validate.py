@@ -46,7 +46,7 @@ from binlogtool.formats.manticore.decode import (
     report_too_large,
     report_undecodable,
 )
-from binlogtool.formats.manticore.field_types import (
+from binlogtool.formats.manticore.payload_kernels import (
     LAST_LOW_VERSION,
     KernelSkipped,
     read_number,

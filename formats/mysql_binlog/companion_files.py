@@ -196,7 +196,7 @@ class TextLines(Construct):  # type: ignore[misc]
             yield TracePart(".more", 1, at, end, None, f"{data.count(bytes((10,)), at, end):,} more lines")
 
 
-def _explain_log_line(line: bytes) -> str:
+def _format_log_number(line: bytes) -> str:
     """Return the number of the log that a line names."""
     parsed = parse_log_name(line)
     return "" if parsed is None else f"log {parsed.number}"
@@ -211,7 +211,7 @@ def _explain_gtid_line(line: bytes) -> str:
 INFO_LINE_NAMES = ("lines", "relay_log_file", "relay_log_pos", "source_log_file", "source_log_pos", "delay")
 """Meaning of the first lines of relay-log.info. Servers before MySQL 5.6 and MariaDB 10.0 write no number of lines."""
 
-INDEX_FILE = Struct("path" / TextLines(explain=_explain_log_line))
+INDEX_FILE = Struct("path" / TextLines(explain=_format_log_number))
 STATE_FILE = Struct("gtid" / TextLines(explain=_explain_gtid_line))
 INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES))
 OLD_INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES[1:]))

@@ -31,7 +31,7 @@ from binlogtool.formats.tarantool.codes import (
     FileKind,
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext, read_layout
-from binlogtool.formats.tarantool.msgpack.messages import MpKind, read_token, skip_value
+from binlogtool.formats.tarantool.msgpack.parse import MpKind, read_token, skip_value
 from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
 from binlogtool.limits import Limits
 

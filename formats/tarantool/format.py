@@ -116,7 +116,7 @@ FORMAT = Format(
         "skipped, and missing logs are tolerated",
     ),
     tables=TableSupport(
-        LazyRef("tarantool.tables:SpaceTables"),
+        LazyRef("tarantool.space_tables:SpaceTables"),
         types=ROW_KINDS,
         objects=("_space", "_index"),
         older=("*.snap",),

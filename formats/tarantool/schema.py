@@ -29,7 +29,7 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.formats.tarantool.codes import FIXHEADER_SIZE, MAX_PAYLOAD_SIZE, PLAIN_MAGIC, ZSTD_MAGIC
-from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint32, get_remaining
+from binlogtool.formats.tarantool.msgpack.parse import MpFiller, MpUint32, get_remaining
 from binlogtool.formats.tarantool.rows.rows import RowConstruct, RowsConstruct
 from binlogtool.limits import Limits
 
@@ -114,7 +114,7 @@ def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
         raise DecompressionError(
             "compression-error", text if start else "no zstd frame: the magic 28 b5 2f fd is missing"
         )
-    position, checksum = _read_frame_header(payload, start)
+    position, checksum = _read_zstd_frame_header(payload, start)
     total = 0
     last = False
     while not last:
@@ -130,7 +130,7 @@ def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
     return total, position + checksum
 
 
-def _read_frame_header(payload: memoryview, start: int) -> tuple[int, int]:
+def _read_zstd_frame_header(payload: memoryview, start: int) -> tuple[int, int]:
     """Return the position of the first block and the size of the content checksum."""
     if len(payload) < start + 5:
         raise DecompressionError("compression-error", "the zstd frame is cut short in its header")

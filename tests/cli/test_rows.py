@@ -76,7 +76,7 @@ def test_a_null_and_control_characters_are_safe_in_text(tmp_path: Path) -> None:
 def test_an_output_of_one_table_wants_one_name(form: str) -> None:
     done = invoke("rows", "-O", form, LOG)
     assert (done.code, done.out) == (2, b"")
-    assert "choose it with --object: shop.orders, shop.stock" in done.err
+    assert "name one with --object: shop.orders, shop.stock" in done.err
 
 
 @pytest.mark.parametrize(

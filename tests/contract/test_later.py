@@ -51,9 +51,9 @@ def test_every_name_stands_for_something(name: str) -> None:
 
 
 LATE = {
-    "tarantool": ("tarantool.replay", "tarantool.tables", "tarantool.rows.json_lines"),
+    "tarantool": ("tarantool.replay", "tarantool.space_tables", "tarantool.rows.json_lines"),
     "mysql_binlog": (
-        "mysql_binlog.replay", "mysql_binlog.transactions", "binlog_events.replay", "binlog_events.sql",
+        "mysql_binlog.replay", "mysql_binlog.extract_transactions", "binlog_events.replay", "binlog_events.sql",
         "binlog_events.changes",
     ),
 }  # fmt: skip

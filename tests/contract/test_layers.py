@@ -38,7 +38,7 @@ CLI_VALUES = {
     "binlogtool.format_api.json_values",
     "binlogtool.core.record_selection",
     "binlogtool.query.conditions",
-    "binlogtool.schema.annotation",
+    "binlogtool.schema.annotated_bytes",
     "binlogtool.verification.verify_report",
     "binlogtool.repair.plan",
     "binlogtool.prediction.replay",

@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.wire_format import HEADER_SIZE, EventType
 FORMATS = Path(__file__).resolve().parents[2] / "formats"
 STRICT = (
     "binlog_events/transactions/*.py", "binlog_events/changes/*.py", "binlog_events/sql/kernels/*.py",
-    "mysql_binlog/validate/*.py", "mysql_binlog/transactions.py", "mariadb_innodb_binlog/event_groups.py",
+    "mysql_binlog/validate/*.py", "mysql_binlog/extract_transactions.py", "mariadb_innodb_binlog/event_groups.py",
     "mariadb_innodb_binlog/records/salvage.py", "mariadb_innodb_binlog/validate/log_set.py",
 )  # fmt: skip
 """Modules of such kernels, below `formats`: none of their numbers is without a name."""
@@ -31,7 +31,7 @@ ELSEWHERE = {
     "binlog_events/wire_format.py": 2,
     "manticore/decode.py": 1,
     "mariadb_innodb_binlog/validate/file.py": 2,
-    "tarantool/msgpack/messages.py": 49,
+    "tarantool/msgpack/parse.py": 49,
     "tarantool/replay/fast_path.py": 37,
     "tarantool/rows/json_lines.py": 25,
     "tarantool/rows/rows.py": 29,

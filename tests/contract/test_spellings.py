@@ -23,12 +23,12 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
-        "binlog_events/changes/typed_cells", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
-        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
+        "binlog_events/changes/fill_columns", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
+        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statements", "binlog_events/sql/literals",
         "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
-        "manticore/field_types", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
-        "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
+        "manticore/payload_kernels", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
+        "tarantool/msgpack/parse", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (
         "binlog_events/decode", "binlog_events/wire_format", "drizzle/explain_damage", "eblob/explain_damage",
@@ -46,8 +46,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "manticore/format", "mariadb_innodb_binlog/redo_recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
-        "binlog_events/changes/row_changes", "binlog_events/changes/row_tables", "binlog_events/decode",
-        "binlog_events/sql/fast_path", "binlog_events/transactions/tracker_kernels",
+        "binlog_events/changes/row_changes", "binlog_events/changes/rows_as_tables", "binlog_events/decode",
+        "binlog_events/sql/fast_path", "binlog_events/transactions/compiled_tracker",
     ),
     TWICE: (),
     VALUE: ("manticore/decode",),
@@ -77,46 +77,46 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "format_api/json_kernels": "_utf8_sequence_size",
         "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
         "binlog_events/event_schemas": "find_event_form",
-        "binlog_events/values/decoders":
+        "binlog_events/values/value_kernels":
             "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value load_digit_group "
             "load_micros load_signed",
         "binlog_events/wire_format": "load_block_head load_lenenc",
         "eblob/json_lines": "put_control_flags",
-        "manticore/field_types": "read_sized_number read_zint skip_text",
+        "manticore/payload_kernels": "read_sized_number read_zint skip_text",
         "mariadb_innodb_binlog/schema": "read_compr_int",
-        "tarantool/msgpack/messages":
+        "tarantool/msgpack/parse":
             "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
         "tarantool/rows/json_lines": "put_scalar",
         "tarantool/rows/rows": "read_row_header",
         "tarantool/validate/row_rules": "read_sortable_integer",
     },
     LISTED: {
-        "manticore/field_types": "read_body",
+        "manticore/payload_kernels": "read_body",
         "manticore/json_lines": "get_value_width put_documents put_list put_value",
     },
     LETTERS: {
-        "binlog_events/sql/kernels/statements": "is_begin",
+        "binlog_events/sql/kernels/event_statements": "is_begin",
         "binlog_events/sql/literals": "put_quoted",
         "binlog_events/transactions/boundaries": "is_possible_ddl",
         "mysql_binlog/validate/kernels": "follow_query",
     },
     EQUAL: {
-        "binlog_events/sql/kernels/statements": "load_six_bytes put_base64",
-        "binlog_events/transactions/tracker_kernels": "is_known_body track_gtid",
+        "binlog_events/sql/kernels/event_statements": "load_six_bytes put_base64",
+        "binlog_events/transactions/compiled_tracker": "is_known_body track_gtid",
         "mysql_binlog/validate/kernels": "follow_mysql_gtid",
     },
     ID: {
-        "binlog_events/sql/kernels/row_statements": "is_statement_table",
-        "binlog_events/sql/kernels/statements": "find_statement_end put_query_session",
-        "binlog_events/transactions/tracker_kernels": "find_map_number",
+        "binlog_events/sql/kernels/row_statements": "contains_table_id",
+        "binlog_events/sql/kernels/event_statements": "find_statement_end put_query_session",
+        "binlog_events/transactions/compiled_tracker": "find_map_number",
         "eblob/json_lines": "classify_batch",
-        "mysql_binlog/validate/kernels": "follow_rows follow_table_map",
+        "mysql_binlog/validate/kernels": "track_valid_rows_event follow_table_map",
     },
     NO_SCHEMA: {
-        "binlog_events/changes/typed_cells": "store_value",
+        "binlog_events/changes/fill_columns": "store_value",
         "binlog_events/rows/json_kernels": "find_value_bounds",
     },
-    SEARCHED: {"manticore/field_types": "find_settings_end"},
+    SEARCHED: {"manticore/payload_kernels": "find_settings_end"},
     CANONICAL: {"tarantool/replay/fast_path": "find_number_end read_addable_integer read_operation"},
 }  # fmt: skip
 """Why, and which kernels, by module, take numbers out of bytes by offsets that no schema gives. All others read the
@@ -199,9 +199,9 @@ def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
 def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
     from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
     from binlogtool.formats.binlog_events.wire_format import EventType
-    from binlogtool.schema.body_decoders import make_decoder
     from binlogtool.schema.json_body_codegen import generate_json_body
     from binlogtool.schema.native_library import KernelNames
+    from binlogtool.schema.python_body_codegen import make_decoder
 
     shown = SHOWN_BODIES[EventType[name]]
     assert callable(make_decoder(shown))

@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from binlogtool.format_api.json_kernels import build_name_table
-from binlogtool.formats.binlog_events.sql.kernels import statements
+from binlogtool.formats.binlog_events.sql.kernels import event_statements
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import ScriptMemory
 from binlogtool.formats.tarantool.rows.json_lines import put_space_member, put_transaction_member
 
@@ -41,9 +41,9 @@ def test_a_transaction_fits_or_is_refused(room: int) -> None:
 )
 def test_a_variable_needs_at_most_three_bytes_for_each_of_its_event(code: int, body: bytes, text: str) -> None:
     """`put_change_statement` asks for that much, whatever the number of events before the statement."""
-    texts, out = statements.build_texts({}), bytearray(256)
+    texts, out = event_statements.build_texts({}), bytearray(256)
     body = body if code == 5 else struct.pack("<16s", body)
-    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * statements.STATE_SIZE)))
-    end = statements.put_variable(code, 0, len(body), memory, 0)
+    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * event_statements.STATE_SIZE)))
+    end = event_statements.put_variable(code, 0, len(body), memory, 0)
     assert out[:end].decode() == text
     assert end <= 3 * (19 + len(body))

@@ -79,11 +79,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "core.resync": _RESYNC,
     "export.convert": _CONVERT,
     "export.incremental": _INCREMENTAL,
-    "export.record_rows": {
+    "export.records_to_arrow": {
         "_OversizedNumbers.replace_oversized: True -> False": _SAME_LENGTH,
         "_OversizedNumbers.replace_oversized: True -> False (2)": _SAME_LENGTH,
     },
-    "export.table_job": _JOB,
+    "export.write_tables": _JOB,
     "export.table_router": _ROUTER,
     "export.typed_columns": {
         "TableLayout._build_change_columns: True -> False": _SAME_LENGTH,

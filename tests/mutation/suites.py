@@ -30,7 +30,7 @@ SUITES = (
     ),
     Suite(
         (
-            *("core.resync", "prediction.replay", "prediction.replay_options", "prediction.replayed_rows"),
+            *("core.resync", "prediction.replay", "prediction.replay_options", "prediction.row_store"),
             *("verification.verify", "verification.verify_report"),
         ),
         (
@@ -45,8 +45,8 @@ SUITES = (
         (
             *("export.append", "export.atomic_output", "export.convert", "export.copy_transactions"),
             *("export.incremental", "export.manifest", "export.ordered_output", "export.output_options"),
-            *("export.record_rows", "export.record_tables", "export.sql_scripts", "export.table_files"),
-            *("export.table_job", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
+            *("export.records_to_arrow", "export.record_tables", "export.sql_scripts", "export.table_files"),
+            *("export.write_tables", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
             *("export.envelopes.maxwell", "export.envelopes.messages"),
         ),
         (

@@ -20,9 +20,9 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     """The URL of its master. The workers see neither this source tree nor PYTHONPATH."""
     import pyspark
 
-    from binlogtool.spark import java
+    from binlogtool.spark import find_java
 
-    home = java.make_java_home(java.find_java(), folder)
+    home = find_java.make_java_home(find_java.find_java(), folder)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
     environment |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONHASHSEED": "0"}
     environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from binlogtool.core.record_selection import Selection
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import ReadRequest, TaskFile
 from binlogtool.export.read_members import read_member
 from binlogtool.limits import Limits
@@ -16,19 +16,19 @@ from binlogtool.limits import Limits
 def table(
     path: Path,
     backend: str,
-    shown: record_rows.RowLayout = record_rows.DEFAULT_LAYOUT,
+    shown: records_to_arrow.RowLayout = records_to_arrow.DEFAULT_LAYOUT,
     selection: Selection = Selection(),
 ) -> pa.Table:
     request = ReadRequest((), 1, backend, Limits(), selection)
     batches = list(read_member(TaskFile(str(path), "log", "auto", 0), request, reader=shown))
     for batch in batches:
         batch.validate(full=True)
-        assert 0 < batch.num_rows <= record_rows.MAX_BATCH_ROWS
+        assert 0 < batch.num_rows <= records_to_arrow.MAX_BATCH_ROWS
     return pa.Table.from_batches(batches, schema=shown.read_schema)
 
 
 def same(
-    path: Path, shown: record_rows.RowLayout = record_rows.DEFAULT_LAYOUT, selection: Selection = Selection()
+    path: Path, shown: records_to_arrow.RowLayout = records_to_arrow.DEFAULT_LAYOUT, selection: Selection = Selection()
 ) -> pa.Table:
     made = table(path, "native", shown, selection)
     assert made.equals(table(path, "python", shown, selection))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.spark.session import _write_python_stub, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.store import put, serving

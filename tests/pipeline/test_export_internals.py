@@ -32,8 +32,8 @@ from binlogtool.export import (
     incremental,
     record_tables,
     table_files,
-    table_job,
     table_router,
+    write_tables,
 )
 from binlogtool.export.append import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
@@ -51,8 +51,8 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.record_rows import _OversizedNumbers
 from binlogtool.export.record_tables import EventRanges, OutputCounts, RecordWriter, RowTotals, WriteResult
+from binlogtool.export.records_to_arrow import _OversizedNumbers
 from binlogtool.export.sql_scripts import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
@@ -395,8 +395,8 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
         return [execute(task) for task in tasks]
 
     known: dict[int, Before] = {}
-    monkeypatch.setattr(table_job, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
-    monkeypatch.setattr(table_job, "merge_tables", lambda results, kind: ({}, known))
+    monkeypatch.setattr(write_tables, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
+    monkeypatch.setattr(write_tables, "merge_tables", lambda results, kind: ({}, known))
     kind = SimpleNamespace(is_cut=lambda earlier, later: later[0].isupper())
     job = SimpleNamespace(kind=kind)
     spooler = SimpleNamespace(execute=lambda task: SimpleNamespace(outcome=task.text + task.table))
@@ -405,7 +405,7 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
         runs.clear()
         tasks = [Task(text) for text in texts]
         runner = SimpleNamespace(run_tasks=run_tasks)
-        return [one.outcome for one in table_job.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
+        return [one.outcome for one in write_tables.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
 
     assert (spool("abc"), runs) == (["a", "b", "c"], [["a", "b", "c"]])
     assert (spool("aBcdEF"), runs) == (["aB", "c", "dEF"], [["a", "B", "c", "d", "E", "F"], ["aB", "dEF"]])

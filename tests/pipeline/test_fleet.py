@@ -21,10 +21,10 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.export.manifest import balance_by_size
-from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.spark_settings import SparkMaster
 from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
-from binlogtool.prediction.replayed_rows import ReplayState
+from binlogtool.prediction.row_store import ReplayState
 from binlogtool.report.diagnosis_and_replay import replay_to_json
 from binlogtool.spark import fleet
 from binlogtool.spark import session as session_module

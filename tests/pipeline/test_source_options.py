@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import parse_options
 from binlogtool.spark.data_source import BinlogReader, BinlogSource, narrow_request
 from binlogtool.spark.session import SparkJobSession
@@ -73,7 +73,7 @@ def test_the_raw_payload_is_the_bytes_of_the_file(samples: Path) -> None:
 
 def test_without_payload_there_is_no_body(samples: Path) -> None:
     (names,) = {tuple(row) for row in load(samples / DRIZZLE, payload="none")}
-    assert names == tuple(name for name, _ in record_rows.COLUMNS if name != "body")
+    assert names == tuple(name for name, _ in records_to_arrow.COLUMNS if name != "body")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.export import record_rows, table_files
+from binlogtool.export import records_to_arrow, table_files
 from binlogtool.export.convert import TABLE_TARGETS
 from binlogtool.export.record_tables import EventRanges
 from binlogtool.format_api.format import Hints
@@ -34,7 +34,7 @@ def expected(ibb: Path, name: str) -> list[tuple[int, int]]:
 
 def read(to: str, folder: Path) -> list[dict[str, Any]]:
     names = ["file", "record", "inner_offset", "inner_size", "type", "extras"]
-    schema = pa.schema([record_rows.SCHEMA.field(name) for name in names])
+    schema = pa.schema([records_to_arrow.SCHEMA.field(name) for name in names])
     made = [(path, table_files.read_tables(to, path, schema)) for path in folder.rglob("part-*")]
     found = [row for _, tables in made for table in tables for row in table.to_pylist()]
     return sorted(found, key=lambda row: (row["file"], row["record"], row["inner_offset"]))
@@ -78,7 +78,7 @@ def batch(*events: tuple[str, int | None, int | None, int | None]) -> Any:
     import pyarrow as pa
 
     names = ("file", "record", "inner_offset", "inner_size")
-    schema = pa.schema([record_rows.SCHEMA.field(name) for name in names])
+    schema = pa.schema([records_to_arrow.SCHEMA.field(name) for name in names])
     return pa.table([list(column) for column in zip(*events, strict=True)], schema=schema)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
-from binlogtool.export import record_rows, table_files
+from binlogtool.export import records_to_arrow, table_files
 from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
 from binlogtool.export.record_tables import parse_partition_values
 from binlogtool.export.table_files import TableFileSink
@@ -42,14 +42,14 @@ def parts(folder: Path) -> list[Path]:
 
 def hostile_rows() -> pa.Table:
     count = len(HOSTILE)
-    columns: dict[str, Any] = {name: [None] * count for name, _ in record_rows.COLUMNS}
+    columns: dict[str, Any] = {name: [None] * count for name, _ in records_to_arrow.COLUMNS}
     columns |= {"record": range(count), "time": [TIME] * count, "checksum_ok": [True] * count}
     columns |= {"object": HOSTILE, "txn": HOSTILE, "body": [json.dumps(text) for text in HOSTILE]}
-    return pa.table(columns, schema=record_rows.SCHEMA)
+    return pa.table(columns, schema=records_to_arrow.SCHEMA)
 
 
 def write_files(shape: TableFileOptions, folder: Path) -> list[Path]:
-    sink = TableFileSink(folder, shape, record_rows.SCHEMA, 1 << 28)
+    sink = TableFileSink(folder, shape, records_to_arrow.SCHEMA, 1 << 28)
     sink.add(hostile_rows())
     sink.close()
     return parts(folder)
@@ -93,7 +93,7 @@ def test_hostile_texts_survive_json_and_avro(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert [line["object"] for line in lines] == list(HOSTILE)
     assert {line["time"] for line in lines} == {TEXT_TIME}
-    assert set(lines[0]) == {name for name, _ in record_rows.COLUMNS}
+    assert set(lines[0]) == {name for name, _ in records_to_arrow.COLUMNS}
     (path,) = write_files(TableFileOptions("avro"), tmp_path / "avro")
     with path.open("rb") as file:
         reader = fastavro.reader(file)
@@ -171,14 +171,14 @@ def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
 
 def test_many_partitions_keep_few_files_open_and_each_has_its_rows(tmp_path: Path) -> None:
     count = 500
-    columns: dict[str, Any] = {name: [None] * count for name in record_rows.SCHEMA.names}
+    columns: dict[str, Any] = {name: [None] * count for name in records_to_arrow.SCHEMA.names}
     columns |= {
         "record": range(count),
         "seq": [i % 200 for i in range(count)],
         "object": ["a/b", "%5F", None, "", "__none__"] * 100,
     }
-    rows = pa.table(columns, schema=record_rows.SCHEMA)
-    sink = TableFileSink(tmp_path, TableFileOptions("csv", ("seq", "object")), record_rows.SCHEMA, 1 << 12)
+    rows = pa.table(columns, schema=records_to_arrow.SCHEMA)
+    sink = TableFileSink(tmp_path, TableFileOptions("csv", ("seq", "object")), records_to_arrow.SCHEMA, 1 << 12)
     for i in range(0, count, 50):
         sink.add(rows.slice(i, 50))
     sink.close()
@@ -194,7 +194,7 @@ def test_many_partitions_keep_few_files_open_and_each_has_its_rows(tmp_path: Pat
 
 
 def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path) -> None:
-    sink = TableFileSink(tmp_path, TableFileOptions("json"), record_rows.SCHEMA, 1 << 12, file_size=1)
+    sink = TableFileSink(tmp_path, TableFileOptions("json"), records_to_arrow.SCHEMA, 1 << 12, file_size=1)
     for _ in range(3):
         sink.add(hostile_rows())
     sink.close()

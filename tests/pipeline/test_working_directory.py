@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.export.spark_master import build_settings
+from binlogtool.export.spark_settings import build_settings
 from binlogtool.spark.session import _worker_environment
 from tests.cli.invoke import ROOT
 

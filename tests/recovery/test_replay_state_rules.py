@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.prediction import replayed_rows
+from binlogtool.prediction import row_store
 from binlogtool.prediction.replay import _LogReplay
 
 
@@ -38,25 +38,25 @@ def write_entries(*entries: tuple[str, bytes, bytes]) -> io.BytesIO:
 
 
 def test_entries_that_are_written_to_files_leave_the_memory() -> None:
-    files = [io.BytesIO() for _ in range(replayed_rows._BUCKETS)]
+    files = [io.BytesIO() for _ in range(row_store._BUCKETS)]
     entries = {("t", b"key"): (0, 0, b"row", ()), ("t", b"yek"): (1, 2, b"", (b"operation",))}
     state = SimpleNamespace(_spill_files=files, _row_store=None, _entries=dict(entries), _entry_bytes=99, spilled=3)
-    replayed_rows.ReplayState._spill(state)  # type: ignore[arg-type]
+    row_store.ReplayState._spill(state)  # type: ignore[arg-type]
     assert (state._entries, state._entry_bytes, state.spilled) == ({}, 0, 5)
-    assert dict(entry for file in files for entry in replayed_rows._read_entries(file)) == entries
+    assert dict(entry for file in files for entry in row_store._read_entries(file)) == entries
 
 
 def test_keys_that_just_fit_into_memory_are_merged_and_one_byte_less_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two keys of 3 bytes with rows of 5 and 7 bytes, the second one written twice: first with 20 bytes."""
-    monkeypatch.setattr(replayed_rows, "merge_entries", lambda before, after, patch: after)
-    fits = 2 * replayed_rows.ENTRY_BYTES + 3 + 5 + 3 + 20
+    monkeypatch.setattr(row_store, "merge_entries", lambda before, after, patch: after)
+    fits = 2 * row_store.ENTRY_BYTES + 3 + 5 + 3 + 20
 
     def fold(max_memory: int) -> Any:
         file = write_entries(("t", b"key", b"12345"), ("t", b"yek", b"x" * 20), ("t", b"yek", b"1234567"))
         state = SimpleNamespace(patch=None, max_memory=max_memory)
-        return replayed_rows.ReplayState._fold_file(state, file)  # type: ignore[arg-type]
+        return row_store.ReplayState._fold_file(state, file)  # type: ignore[arg-type]
 
     assert {key: entry[2] for key, entry in fold(fits).items()} == {
         ("t", b"key"): b"12345",

@@ -9,7 +9,7 @@ import pytest
 
 from binlogtool.errors import LimitError
 from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, StateChange
-from binlogtool.prediction.replayed_rows import ReplayState
+from binlogtool.prediction.row_store import ReplayState
 
 
 def appended(image: bytes, operation: bytes) -> bytes | None:

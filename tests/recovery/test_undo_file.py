@@ -30,7 +30,7 @@ from binlogtool.repair.undo_repair import (
     FinishPlan,
     _compute_needed_space,
     apply_undo,
-    explain_unfinished,
+    explain_interrupted_repair,
     finish_interrupted,
     plan_finish,
 )
@@ -203,19 +203,23 @@ def test_the_files_of_an_interrupted_repair_are_those_that_are_not_written_yet()
 
 def test_an_interrupted_repair_is_explained_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, text = tmp_path / "log", f"{tmp_path}: a repair of several files was interrupted here"
-    assert explain_unfinished(str(log)) == []
+    assert explain_interrupted_repair(str(log)) == []
     intent = tmp_path / ".binlogtool-intent"
     intent.write_text(json.dumps({"undo": f"{tmp_path}/undo", "direction": "apply"}))
-    assert explain_unfinished(str(log)) == explain_unfinished(str(tmp_path)) == [f"{text}; {UNFINISHED_ADVICE}"]
+    assert (
+        explain_interrupted_repair(str(log))
+        == explain_interrupted_repair(str(tmp_path))
+        == [f"{text}; {UNFINISHED_ADVICE}"]
+    )
     plan = FinishPlan(
         str(intent), f"{tmp_path}/undo", "apply", (("/a", "cut, 9 to 6 bytes"), ("/b", "remove, 5 bytes"))
     )
     with monkeypatch.context() as patched:
         patched.setattr(undo_repair, "plan_finish", lambda path: plan)
         files = "/a: cut, 9 to 6 bytes; /b: remove, 5 bytes"
-        assert explain_unfinished(str(log)) == [f"{text}; {UNFINISHED_ADVICE} ({files})"]
+        assert explain_interrupted_repair(str(log)) == [f"{text}; {UNFINISHED_ADVICE} ({files})"]
     intent.write_text("{}")
-    (message,) = explain_unfinished(str(log))
+    (message,) = explain_interrupted_repair(str(log))
     assert message.startswith(f"{text}, and cannot be finished: {intent}: is damaged")
 
 

@@ -20,7 +20,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.json_values import encode_document
 from binlogtool.limits import Limits
 from binlogtool.report.annotated_bytes import AnnotationJsonWriter
-from binlogtool.schema.annotation import Annotation, FieldRow
+from binlogtool.schema.annotated_bytes import Annotation, FieldRow
 from binlogtool.terminal.hexdump import HexdumpOptions, render_hexdump
 
 LARGEST = 24 * 1024

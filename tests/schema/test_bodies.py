@@ -46,8 +46,8 @@ from binlogtool.format_api.schema_fields import (
     make_flag_condition,
     make_unpacker,
 )
-from binlogtool.schema.body_decoders import make_decoder, make_fields_reader
 from binlogtool.schema.compile_schema import UnlowerableError
+from binlogtool.schema.python_body_codegen import make_decoder, make_fields_reader
 from tests.json_bodies import json_of
 
 KINDS = Enum(Int8ub, A=1, B=2)

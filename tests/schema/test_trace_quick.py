@@ -27,7 +27,7 @@ from construct import (
 
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
-from binlogtool.schema.annotated_parse_nodes import compile_expression
+from binlogtool.schema.annotated_parse_nodes import compile_this_expression
 
 CONTEXT = Container(a=7, b=3, text=b"xyz", inner=Container(c=5, deep=Container(d=2)), _=Container(a=1))
 
@@ -50,14 +50,14 @@ EXPRESSIONS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("expression", "value"), EXPRESSIONS, ids=lambda e: repr(e))
 def test_a_quick_expression_has_the_same_value(expression: Any, value: Any) -> None:
-    made = compile_expression(expression)
+    made = compile_this_expression(expression)
     assert (made(CONTEXT) if callable(made) else made) == value
 
 
 def test_a_field_that_is_not_there_is_a_key_error_still() -> None:
     for expression in (this.nothing, this.inner.nothing, this.a + this.nothing):
         with pytest.raises(KeyError):
-            compile_expression(expression)(CONTEXT)
+            compile_this_expression(expression)(CONTEXT)
 
 
 SCHEMA = Struct(

@@ -14,16 +14,16 @@ from binlogtool.export.atomic_output import create_task_folder
 from binlogtool.export.envelopes.message_tables import MessageOutcome, MessageRows
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
 from binlogtool.export.ordered_output import StreamJob
-from binlogtool.export.table_job import RowTableJob, SpoolResult, TableSpooler, TaskReader
+from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import require_task_file
-from binlogtool.export.typed_tables import SpooledTable
+from binlogtool.export.write_tables import RowTableJob, SpoolResult, TableSpooler, TaskReader
 from binlogtool.format_api.layout import CRC32
 
 _CHUNK_BYTES = 1 << 20
 
 
 class MessageLines(MessageRows, frozen=True):
-    """Change messages as JSON lines (`export.table_job.RowKind`)."""
+    """Change messages as JSON lines (`export.write_tables.RowKind`)."""
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Write the lines of what a task reads; its only table has them."""

@@ -26,7 +26,7 @@ from binlogtool.export.incremental import KnownTable
 from binlogtool.export.manifest import FindingTally, Manifest
 from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
-from binlogtool.export.table_job import SpoolResult, TaskReader
+from binlogtool.export.table_spool import SpooledTable, TableMemory, TableSpool, TableSpools
 from binlogtool.export.typed_columns import (
     TableBatch,
     TableEvolution,
@@ -36,7 +36,7 @@ from binlogtool.export.typed_columns import (
     to_cells,
     to_sql_type,
 )
-from binlogtool.export.typed_tables import SpooledTable, TableMemory, TableSpool, TableSpools
+from binlogtool.export.write_tables import SpoolResult, TaskReader
 from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.tables_and_changes import (
     TRUNCATE,
@@ -292,7 +292,7 @@ class MessageOutcome(msgspec.Struct):
 
 
 class MessageRows(msgspec.Struct, frozen=True):
-    """Change messages as rows of tables (`export.table_job.RowKind`).
+    """Change messages as rows of tables (`export.write_tables.RowKind`).
 
     typed_options: options of tables with typed images; None = all messages in one table, images as texts. has_types:
     the format of the output has types for images.

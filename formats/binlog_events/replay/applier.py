@@ -310,7 +310,7 @@ class EventApplier:
         """Close the open transaction without a commit."""
         transaction, self._open_transaction = self._open_transaction, None
         if transaction is not None:
-            self._release_gtid(transaction)
+            self._release_unfinished_gtid(transaction)
             if transaction.needs_commit and transaction.verdict is None:
                 transaction.roll_back(transaction.first_record, stop, verdict)
             yield from transaction.iter_rulings(stop, verdict)
@@ -419,7 +419,7 @@ class EventApplier:
                 yield from self._handle_out_of_order(number, records, i, transaction, last)
             self._last_numbers[domain] = sequence
 
-    def _release_gtid(self, transaction: ApplierTransaction) -> None:
+    def _release_unfinished_gtid(self, transaction: ApplierTransaction) -> None:
         """Release the sequence number of a transaction without an end: MariaDB reuses it after a crash."""
         source, sequence = split_gtid(transaction.gtid) if transaction.gtid is not None else ("", 0)
         domain = get_source_domain(source)

@@ -34,12 +34,12 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     TableMap,
     column_kinds,
 )
-from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.values.text_kernels import (
     TextValue,
     put_float,
     put_quote,
 )
+from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
@@ -50,7 +50,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_ROWS_V2,
 )
 
-# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
 
 # --- Buffers of the kernels for one event ---
 
@@ -113,7 +113,7 @@ VALUE_SPACE = 136
 
 
 class JsonValue(TextValue):
-    """The sink of a value as JSON (`values.decoders.ValueSink`)."""
+    """The sink of a value as JSON (`values.value_kernels.ValueSink`)."""
 
     write_bits = TextValue.write_unsigned
 

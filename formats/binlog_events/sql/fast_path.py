@@ -61,11 +61,12 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     column_kinds,
     encode_map_table,
 )
-from binlogtool.formats.binlog_events.sql import client_text
-from binlogtool.formats.binlog_events.sql.client_text import DELIMITER, UTF8MB4
-from binlogtool.formats.binlog_events.sql.kernels import row_statements, statements
+from binlogtool.formats.binlog_events.sql import client_statements
+from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
+from binlogtool.formats.binlog_events.sql.kernels import event_statements as statements
+from binlogtool.formats.binlog_events.sql.kernels import row_statements
+from binlogtool.formats.binlog_events.sql.kernels.event_statements import DATABASE_SIZE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
-from binlogtool.formats.binlog_events.sql.kernels.statements import DATABASE_SIZE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.literals import (
     UTF8MB4_COMPATIBLE_CHARSETS,
     UTF8MB4_SAFE_CHARSETS,
@@ -87,7 +88,7 @@ from binlogtool.formats.binlog_events.sql.session import (
     row_check_variables,
 )
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables, find_microseconds
-from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
+from binlogtool.formats.binlog_events.transactions.compiled_tracker import (
     MAX_CACHED,
     CompiledTracker,
     NestedTableMaps,
@@ -330,7 +331,7 @@ class SessionTransitions:
         request = QueryRequest(block, gap, inside)
         if inside:
             session = ScriptSession(variables={SQL_MODE: str(status["sql_mode"])})
-            set_mode = b"".join(map(client_text.terminate_safe, session.repeat_sql_mode()))
+            set_mode = b"".join(map(client_statements.terminate_safe, session.repeat_sql_mode()))
             request = replace(request, has_escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, set_mode=set_mode)
         if request in self._query_requests or len(self._query_requests) == _MAX_QUERY_REQUESTS:
             return False
@@ -389,10 +390,13 @@ class SessionTransitions:
             statements = session.set_for_query(
                 QuerySession(decode_status_variables(request.block), 0, 0, request.inside), self._description
             )
-            is_plain = client_text.terminate_statement(b"BEGIN", session.charset) == client_text.terminate_safe(
-                b"BEGIN"
-            )
-            if not is_plain or client_text.make_client_safe(b"BEGIN", session.charset, session.sql_mode)[1] is not None:
+            is_plain = client_statements.terminate_statement(
+                b"BEGIN", session.charset
+            ) == client_statements.terminate_safe(b"BEGIN")
+            if (
+                not is_plain
+                or client_statements.make_client_safe(b"BEGIN", session.charset, session.sql_mode)[1] is not None
+            ):
                 return -1, b""
         text = statements[0][len(_SET) :] if statements else b""
         if (

@@ -45,7 +45,7 @@ from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, ge
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.row_statements import (
     Image,
     ImageValue,
@@ -528,18 +528,20 @@ class FlashbackScript(msgspec.Struct):
         if self.description is None:
             return b""
         mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-        head = client_text.format_script_header(self.description.server_version)
+        head = client_statements.format_script_header(self.description.server_version)
         session = ScriptSession().set_for_rows(0, 0, self.description)
-        return head + b"".join(map(client_text.terminate_statement, [mode, *session])) + self._format_description()
+        return (
+            head + b"".join(map(client_statements.terminate_statement, [mode, *session])) + self._format_description()
+        )
 
     def _format_description(self) -> bytes:
         """Return the FORMAT_DESCRIPTION of the file whose events come next in the script, if they need it."""
         is_needed, self.needs_description = self.needs_description, False
         if not is_needed or self.description is None:
             return b""
-        statements = client_text.terminate_statement(format_description_binlog(self.description))
+        statements = client_statements.terminate_statement(format_description_binlog(self.description))
         if has_gtids(self.description):  # a BINLOG statement leaves gtid_next unset
-            statements += client_text.terminate_statement(SET_GTID_AUTOMATIC)
+            statements += client_statements.terminate_statement(SET_GTID_AUTOMATIC)
         return statements
 
     # -- one record ----------------------------------------------------------------------------------------------------
@@ -574,7 +576,10 @@ class FlashbackScript(msgspec.Struct):
         """Return the text that the script needs between the events of a file and those of the preceding file."""
         text = self._format_description()
         if self.description is None:
-            text += client_text.terminate_statement(b"SET @@session.pseudo_slave_mode=0") + client_text.SCRIPT_FOOTER
+            text += (
+                client_statements.terminate_statement(b"SET @@session.pseudo_slave_mode=0")
+                + client_statements.SCRIPT_FOOTER
+            )
         self.description = context.description
         self.definitions.load_start(context.tracker.maps.history)
         return text
@@ -613,7 +618,7 @@ class FlashbackScript(msgspec.Struct):
         if not changed:
             return b""
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
-        return note + client_text.terminate_statement(b"START TRANSACTION")
+        return note + client_statements.terminate_statement(b"START TRANSACTION")
 
     # -- reversed changes ----------------------------------------------------------------------------------------------
 
@@ -750,7 +755,7 @@ class FlashbackScript(msgspec.Struct):
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
         is_first, self.changed = not self.changed, True
-        return text + (client_text.terminate_statement(b"COMMIT") if is_first else b"")
+        return text + (client_statements.terminate_statement(b"COMMIT") if is_first else b"")
 
     @staticmethod
     def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:
@@ -798,11 +803,11 @@ class FlashbackScript(msgspec.Struct):
             self.needs_description = True
             statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
             self.sizes.add_statements(statements)
-            return b"".join(map(client_text.terminate_statement, statements)), True
+            return b"".join(map(client_statements.terminate_statement, statements)), True
         self.sizes.add_statements(statements)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
         before, after = wrap_row_flags(flags, description)
-        return b"".join(map(client_text.terminate_statement, [*before, *statements, *after])), False
+        return b"".join(map(client_statements.terminate_statement, [*before, *statements, *after])), False
 
     # -- unselected changes --------------------------------------------------------------------------------------------
 

@@ -32,10 +32,10 @@ from binlogtool.formats.binlog_events.values.decode import (
     has_opaque_value,
     iter_json_changes,
 )
-from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.values.text_kernels import TextValue
+from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 
-# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
 
 # --- Values as SQL literals ---
 
@@ -273,7 +273,7 @@ def escape_byte(c: int) -> int:
 def put_quoted(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
     """Write a text as a string literal in UTF-8.
 
-    Text that may contain a client's delimiter (see `sql.client_text`) is rejected.
+    Text that may contain a client's delimiter (see `sql.client_statements`) is rejected.
 
     Args:
         highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.
@@ -323,7 +323,7 @@ SQL_QUOTE = 39
 
 
 class SqlValue(TextValue):
-    """The sink of a value as a literal (`values.decoders.ValueSink`)."""
+    """The sink of a value as a literal (`values.value_kernels.ValueSink`)."""
 
     @kernel()
     def write_bits(self, value: int, count: int, at: int) -> int:

@@ -47,7 +47,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.explain_damage import FATAL_MISMATCH_VERSION
-from binlogtool.formats.manticore.field_types import build_zint, read_zint
+from binlogtool.formats.manticore.payload_kernels import build_zint, read_zint
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS_VERSION,
     FORCES_VERSIONS,
@@ -385,7 +385,7 @@ class ManticoreReplayer:
             context = get_log_context(current_file.file)
             action = "refuse" if context is None else context.actions.get(current_file.damage_start, "refuse")
         diagnosis = None if damage is None else damage.facts.get("diagnosis")
-        if action == "refuse" and diagnosis in _CHECKSUM_DIAGNOSES and self._is_only_checked(current_file):
+        if action == "refuse" and diagnosis in _CHECKSUM_DIAGNOSES and self._skip_damaged_payload(current_file):
             action = "drop"
         message = "damage" if damage is None else damage.message
         doubt = None if action == "refuse" else self._find_doubt(current_file)
@@ -413,7 +413,7 @@ class ManticoreReplayer:
             read, current_file.damage_start, current_file.file.size, context.version, context.id_size
         )
 
-    def _is_only_checked(self, current_file: ReplayedFile) -> bool:
+    def _skip_damaged_payload(self, current_file: ReplayedFile) -> bool:
         """Return whether the server skips the payload of the damaged transaction.
 
         Servers before version 15 parse every payload.

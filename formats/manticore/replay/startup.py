@@ -23,7 +23,7 @@ from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplaySt
 from binlogtool.format_api.schema_fields import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import ManticoreLogContext, MetaContext
-from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
 

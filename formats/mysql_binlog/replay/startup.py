@@ -708,12 +708,14 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         )
     state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    uncounted = _find_uncounted_gtids(server, opened_log)
+    uncounted = _check_blank_index_line(server, opened_log)
     result = (*_find_missing_line_feed(server), *findings, *uncounted)
     return StartPrediction(True, None, result, counts_newest=not uncounted)
 
 
-def _find_uncounted_gtids(server: _ServerDirectory, opened_log: ReplayedLog | None) -> tuple[tuple[str, Finding], ...]:
+def _check_blank_index_line(
+    server: _ServerDirectory, opened_log: ReplayedLog | None
+) -> tuple[tuple[str, Finding], ...]:
     """Return the finding about a blank line after the names: MySQL counts no GTID of the newest log."""
     if not (server.is_mysql and server.listed.ends_blank and opened_log is not None and opened_log.in_use):
         return ()

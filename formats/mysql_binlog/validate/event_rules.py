@@ -427,7 +427,7 @@ class RowRules:
         has_new_map = bool(self._state[kernels.HAS_NEW_MAP])
         self._state[kernels.HAS_ROWS] = 1
         if is_last:
-            self.end_statement()
+            self.forget_table_maps()
         if header.table_id == DUMMY_TABLE_ID and is_last:
             return
         if columns is None:
@@ -482,7 +482,7 @@ class RowRules:
                 self.maps.add_map(bytes(window[body_start : state[kernels.MAP_BODY_ENDS + index]]))
                 state[kernels.MAP_BODY_STARTS + index] = 0
 
-    def end_statement(self) -> None:
+    def forget_table_maps(self) -> None:
         """End the statement: its maps become invalid."""
         self._extra_maps.clear()
         self._state[kernels.MAP_COUNT] = self._state[kernels.HAS_ROWS] = self._state[kernels.HAS_NEW_MAP] = 0
@@ -495,7 +495,7 @@ class RowRules:
             yield EventFault("incomplete-transaction", text, "statement-open")
         elif state[kernels.MAP_COUNT]:
             yield EventFault("dangling-reference", "TABLE_MAP without row events", "map-without-rows", _W)
-        self.end_statement()
+        self.forget_table_maps()
 
 
 # --- Commit marks and prepared transactions ---
@@ -594,7 +594,7 @@ class PayloadRules:
     def check_payload(self, batch: Batch) -> Iterator[EventFault]:
         """Yield faults of the events of one payload."""
         groups = TransactionGroups(group=AFTER_GTID)
-        self._rows.end_statement()
+        self._rows.forget_table_maps()
         self._maps.by_id.clear()
         step = GroupStep.OPENS
         for index in range(batch.frames.count):

@@ -471,7 +471,7 @@ class BinlogValidator:
         self._report_all(self.positions.flush())
         self.end_rules.note_damage(start, end)
         self.gtid_rules.skip_damage()
-        self.row_rules.end_statement()
+        self.row_rules.forget_table_maps()
         self.row_rules.maps.skip_part()
         self.row_rules.is_after_damage, self.row_rules.may_be_inherited = True, False
         self.row_rules.events_without_map = 0
@@ -585,7 +585,7 @@ class BinlogValidator:
             )
         if step is GroupStep.OPENS:
             self.state[kernels.GROUP_START], self.state[kernels.SERVER] = event.start, event.server_id
-            self.row_rules.end_statement()
+            self.row_rules.forget_table_maps()
             self.row_rules.is_after_damage = False
             if event.code not in GTID_EVENTS:
                 self.state[kernels.EXPECTED_GROUP_END] = 0

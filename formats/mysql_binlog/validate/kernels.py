@@ -282,7 +282,7 @@ def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, te
 
 
 @kernel(has_valid_images, load_uint48, read_head)
-def follow_rows(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+def track_valid_rows_event(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a row event of the open statement whose rows fit the table map."""
     if (
         state[GROUP_STATE] != BEGUN
@@ -325,7 +325,7 @@ def follow_xid(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s
     return True
 
 
-@kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, follow_rows, follow_xid)
+@kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, track_valid_rows_event, follow_xid)
 def follow_event(
     code: int, pos: int, limit: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
@@ -333,7 +333,7 @@ def follow_event(
     if code == TABLE_MAP:
         return follow_table_map(pos, limit, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return follow_rows(code, pos, limit, state, buf, texts)
+        return track_valid_rows_event(code, pos, limit, state, buf, texts)
     if code == GTID:
         return follow_mariadb_gtid(pos, limit, start, server, state, buf)
     if code == XID_EVENT:

@@ -17,7 +17,7 @@ from typing import Any
 
 from binlogtool.format_api.schema_fields import MalformedError, PlainPart, TracePart, decode_text
 from binlogtool.format_api.schema_fields import format_uuid as uuid_text
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     MAX_DEPTH,
     MpKind,
     MpNode,

@@ -32,7 +32,7 @@ from binlogtool.format_api.row_store_kernels import (
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import TarantoolContext, decode_bodies
-from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load_integer, read_length, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.parse import limit_depth, load_integer, read_length, read_uint, skip_value
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:

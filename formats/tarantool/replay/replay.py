@@ -206,7 +206,7 @@ class TarantoolReplayer:
         if self._current_log is None and self._plan.snapshot is not None:
             self._loaded_vinyl = frozenset(self._catalog.vinyl)
             self._close_file(self._plan.snapshot)
-            self._check_snapshot(self._plan.snapshot)
+            self._check_snapshot_end(self._plan.snapshot)
         while self._stop is None and (self._current_log is None or self._current_log.name != name):
             if self._current_log is not None:
                 self._close_file(self._current_log)
@@ -243,7 +243,7 @@ class TarantoolReplayer:
         if read_result.stop is not None and self._stop is None:
             self._stop = ReplayStop(file.name, *read_result.stop)
 
-    def _check_snapshot(self, snapshot: CandidateFile) -> None:
+    def _check_snapshot_end(self, snapshot: CandidateFile) -> None:
         """Check the end of a snapshot.
 
         From 3.x on, force_recovery does not tolerate errors in system spaces, and does not require the end mark.
@@ -693,7 +693,7 @@ class TarantoolReplayer:
             return f"{uncommitted_text if self._limbo else foreign_text} {owner}"
         return None
 
-    def get_own_id(self) -> int:
+    def get_own_replica_id(self) -> int:
         """Return the id of this instance; 0 if it is not registered."""
         snapshot = self._plan.snapshot
         own = None if snapshot is None else snapshot.context.instance

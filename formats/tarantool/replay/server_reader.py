@@ -30,7 +30,7 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpToken, read_token, skip_value
+from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpToken, read_token, skip_value
 from binlogtool.formats.tarantool.rows.rows import ROW_COLUMNS, ROW_TABLE, parse_row, read_row_frame
 from binlogtool.formats.tarantool.schema import MAX_WINDOW_SIZE
 from binlogtool.limits import MIB

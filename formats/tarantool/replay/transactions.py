@@ -157,7 +157,7 @@ class RowApplier(Protocol):
     def take_released(self) -> list[Ruling]:
         """Return the rulings on rows that no longer wait for a CONFIRM."""
 
-    def get_own_id(self) -> int:
+    def get_own_replica_id(self) -> int:
         """Return the id of this instance."""
 
 
@@ -239,7 +239,7 @@ class TransactionStream:
             return row.replica
         return (
             next((id_ for id_, rows in self._collected.items() if rows and rows[-1].tsn == row.tsn), None)
-            or self._applier.get_own_id()
+            or self._applier.get_own_replica_id()
         )
 
     def _rule_on_control_row(self, row: ReplayRow) -> Iterator[Ruling]:

@@ -26,7 +26,7 @@ from binlogtool.format_api.json_kernels import (
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, are_bytes_equal, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     find_text,
     load_integer,
     load_number,

@@ -34,7 +34,7 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
     RowType,
 )
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
     MpToken,

@@ -25,7 +25,7 @@ from binlogtool.formats.tarantool.codes import (
     RowType,
 )
 from binlogtool.formats.tarantool.decode import TarantoolContext, find_too_deep_rows
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     find_text,
     limit_depth,
     load_integer,

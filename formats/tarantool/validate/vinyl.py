@@ -27,7 +27,7 @@ from binlogtool.formats.tarantool.codes import (
     VylogType,
 )
 from binlogtool.formats.tarantool.decode import decode_body_tree
-from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode
+from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpNode
 from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState, get_number
 from binlogtool.formats.tarantool.validate.row_rules import RowLocation, TarantoolValidator

@@ -13,7 +13,7 @@ from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.field_types import create_skip_table, skip_fields
+from binlogtool.formats.manticore.payload_kernels import create_skip_table, skip_fields
 from binlogtool.formats.manticore.schema import OldOp
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, zint
 from tests.formats.manticore.sets import Directory, verified

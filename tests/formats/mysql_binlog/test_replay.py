@@ -20,7 +20,7 @@ from binlogtool.errors import UsageError
 from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.binlog_events.replay.applier import ExecutedGtids, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.prediction.replayed_rows import hash_row
+from binlogtool.prediction.row_store import hash_row
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog import row_building
 

@@ -27,7 +27,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     split_statements,
 )
 from binlogtool.formats.binlog_events.replay.effects import EventEffects
-from binlogtool.formats.binlog_events.sql.client_text import make_client_safe
+from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe
 
 
 @pytest.mark.parametrize(

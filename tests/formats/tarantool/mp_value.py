@@ -8,7 +8,7 @@ from typing import Any
 from construct import Construct
 
 from binlogtool.format_api.schema_fields import MalformedError, TracePart
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
     decode_value,

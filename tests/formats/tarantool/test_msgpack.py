@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.messages import (
+from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
     MpUint,

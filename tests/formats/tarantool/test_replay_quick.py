@@ -16,7 +16,7 @@ from binlogtool.format_api import row_store_kernels
 from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
 from binlogtool.formats.tarantool.replay import fast_path
-from binlogtool.prediction.replayed_rows import CompiledRowStore, ObjectNames, hash_row
+from binlogtool.prediction.row_store import CompiledRowStore, ObjectNames, hash_row
 from binlogtool.schema import backends
 from binlogtool.schema.backends import get_native_backend
 from tests.formats.tarantool import make

@@ -17,7 +17,7 @@ import pytest
 import binlogtool
 from binlogtool.format_api.replay import encode_canonical
 from binlogtool.prediction.replay import ReplayResult
-from binlogtool.prediction.replayed_rows import MODULUS, hash_row
+from binlogtool.prediction.row_store import MODULUS, hash_row
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start

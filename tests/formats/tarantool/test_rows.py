@@ -12,7 +12,7 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.decode import FRAME
 from binlogtool.formats.tarantool.explain_damage import find_payload_by_crc
-from binlogtool.formats.tarantool.msgpack.messages import WideUint
+from binlogtool.formats.tarantool.msgpack.parse import WideUint
 from binlogtool.formats.tarantool.rows.rows import (
     DUPLICATE_KEY,
     ROW_COLUMNS,

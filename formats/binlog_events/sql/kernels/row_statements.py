@@ -37,8 +37,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     skip_image,
 )
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
-from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
-from binlogtool.formats.binlog_events.sql.kernels.statements import (
+from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     BINLOG,
     BYTES_WRITTEN,
     CHECKSUM_BYTES,
@@ -75,6 +74,7 @@ from binlogtool.formats.binlog_events.sql.kernels.statements import (
     put_transaction_event,
     put_type_name,
 )
+from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.literals import SQL_QUOTE, SqlValue, put_hex, put_literal
 from binlogtool.formats.binlog_events.values.column_types import UNSIGNED
 from binlogtool.formats.binlog_events.wire_format import (
@@ -232,7 +232,7 @@ def copy_events(
 
 
 @kernel(load_little_endian)
-def is_statement_table(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
+def contains_table_id(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
     """Return whether the table id at `buf[p]` belongs to the statement."""
     number = load_little_endian(buf, p, id_size)
     is_found = 0
@@ -241,7 +241,7 @@ def is_statement_table(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: in
     return is_found > 0
 
 
-@kernel(is_statement_table, is_uncompressed_rows, has_matching_rows, put_base64)
+@kernel(contains_table_id, is_uncompressed_rows, has_matching_rows, put_base64)
 def write_base64_lines(
     i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
 ) -> int:
@@ -265,7 +265,7 @@ def write_base64_lines(
         if (
             size > MAX_BINLOG_BYTES
             or memory.buf[spans.starts[i] + memory.state[TABLE_ID_SIZE]] & 1
-            or not is_statement_table(memory.buf, spans.starts[i], memory.state[TABLE_ID_SIZE], ids, count)
+            or not contains_table_id(memory.buf, spans.starts[i], memory.state[TABLE_ID_SIZE], ids, count)
             or not has_matching_rows(
                 spans.codes[i], spans.starts[i], spans.ends[i], maps[i], memory.buf, memory.texts, memory.state
             )

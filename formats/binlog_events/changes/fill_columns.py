@@ -48,12 +48,12 @@ from binlogtool.formats.binlog_events.values.column_types import (
     decoder_kind,
 )
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
-from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.values.text_kernels import put_time_text
+from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits
 
-# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
+# ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
 
 # --- Kernels that store rows in column buffers ---
 
@@ -93,7 +93,7 @@ def sign_extend(value: int) -> int:
 
 
 class CellValue(NamedTuple):
-    """The sink of a value as a cell (`values.decoders.ValueSink`).
+    """The sink of a value as a cell (`values.value_kernels.ValueSink`).
 
     `at` is a word of `cells`, of a text a byte of `out`. highest: see HIGHEST_AT.
     """

@@ -11,7 +11,6 @@ from construct import Construct
 
 from binlogtool.format_api.layout import Kernel
 from binlogtool.schema.backends import compile_generated
-from binlogtool.schema.body_decoders import BodyCodeGenerator, FixedSizeOp, get_member_path
 from binlogtool.schema.body_program import (
     BodyPosition,
     LoweredBody,
@@ -22,7 +21,9 @@ from binlogtool.schema.body_program import (
 )
 from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.program import (
+from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
+from binlogtool.schema.scanner import format_load, format_scalar_form
+from binlogtool.schema.schema_operations import (
     MACHINE,
     CheckCount,
     Expr,
@@ -35,7 +36,6 @@ from binlogtool.schema.program import (
     SkipBytes,
     get_fixed_size,
 )
-from binlogtool.schema.scanner import format_load, format_scalar_form
 
 
 class MachineBodyGenerator(BodyCodeGenerator):

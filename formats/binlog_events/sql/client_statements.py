@@ -152,7 +152,7 @@ class _ClientLexer:
                     return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
                 written = self._rewrite_comment(mark, sql[at:end], executed=opened >= 0) if comment else None
                 if mark in self._escapes:
-                    written = self._rewrite_string(mark, sql[at:end])
+                    written = self._protect_backslashes(mark, sql[at:end])
                 if written is not None:
                     parts += [sql[copied:start], written]
                     copied = end
@@ -234,7 +234,7 @@ class _ClientLexer:
             return mark + (inside.replace(b"\n", b" ") if mark == b"/*+" else inside)
         return None
 
-    def _rewrite_string(self, mark: bytes, inside: bytes) -> bytes | None:
+    def _protect_backslashes(self, mark: bytes, inside: bytes) -> bytes | None:
         """Return a string in the form to write; None if it stays unchanged.
 
         Before a line end or a zero byte, clients lose a backslash or the byte after it.

@@ -41,18 +41,10 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
 from binlogtool.export.read_members import iter_tables, open_member, read_definitions, tables_before
-from binlogtool.export.record_rows import DAMAGE
+from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
-from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
-from binlogtool.export.typed_columns import (
-    TableEvolution,
-    TableLayout,
-    read_older_tables,
-    table_rules,
-    widen_type,
-)
-from binlogtool.export.typed_tables import (
+from binlogtool.export.table_spool import (
     FileLayout,
     FindingCounter,
     SpooledTable,
@@ -60,6 +52,14 @@ from binlogtool.export.typed_tables import (
     TableSpool,
     TableSpools,
     TypedTables,
+)
+from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
+from binlogtool.export.typed_columns import (
+    TableEvolution,
+    TableLayout,
+    read_older_tables,
+    table_rules,
+    widen_type,
 )
 from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints

@@ -36,7 +36,7 @@ from binlogtool.schema.body_program import (
     make_value_error,
 )
 from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.program import (
+from binlogtool.schema.schema_operations import (
     PYTHON,
     U64,
     Assign,

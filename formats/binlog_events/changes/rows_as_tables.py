@@ -2,7 +2,7 @@
 
 Events about which the kernels lack information take the general path (`RowTables.read_records`). So do events whose
 rows the kernels cannot decode: the events before them are then processed again, without those after them. A value that
-only Python can decode does not stop the kernels (`typed_cells`).
+only Python can decode does not stop the kernels (`fill_columns`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,16 @@ from binlogtool.format_api.tables_and_changes import (
     pad_image,
     split_table_name,
 )
-from binlogtool.formats.binlog_events.changes import typed_cells
-from binlogtool.formats.binlog_events.changes.row_event_selection_kernels import (
+from binlogtool.formats.binlog_events.changes import fill_columns
+from binlogtool.formats.binlog_events.changes.fill_columns import (
+    MAX_COMPILED_COLUMNS,
+    MAX_FILLER_ROWS,
+    RAW_COUNT,
+    RowCellFiller,
+    RowCellFillers,
+    parse_image_layout,
+)
+from binlogtool.formats.binlog_events.changes.row_event_kernels import (
     CLOSED_BY,
     CLOSED_BY_END,
     CLOSED_BY_NEXT,
@@ -53,14 +61,6 @@ from binlogtool.formats.binlog_events.changes.row_event_selection_kernels import
     SelectedRowEvents,
     TableMapStates,
     select_row_events,
-)
-from binlogtool.formats.binlog_events.changes.typed_cells import (
-    MAX_COMPILED_COLUMNS,
-    MAX_FILLER_ROWS,
-    RAW_COUNT,
-    RowCellFiller,
-    RowCellFillers,
-    parse_image_layout,
 )
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_changed_table,
@@ -96,14 +96,14 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     TransactionGroups,
     build_traits,
 )
-from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
+from binlogtool.formats.binlog_events.transactions.compiled_tracker import (
     MAX_CACHED,
     UNSUPPORTED_EVENTS,
     CompiledTracker,
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, EXPORTED_TYPES, ColumnType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED
+from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     GTID_EVENTS,
@@ -192,7 +192,7 @@ class RowEventRuns:
         self._fillers, self._compile_kernel = fillers, compile_kernel
         self._follow_kernel, self._store_kernel = (
             compile_kernel(select_row_events),
-            compile_kernel(typed_cells.store_events),
+            compile_kernel(fill_columns.store_events),
         )
         self._traits = build_traits(_STOP_EVENTS)
         self._state = array("q", bytes(8 * STATE_SIZE))
@@ -456,8 +456,8 @@ class RowEventRuns:
             _UnsupportedEvent: the rows of an event cannot be stored.
         """
         pick, (found_events, _, layouts, *_) = 0, self._outputs
-        picked = typed_cells.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
-        row_layouts = typed_cells.RowLayouts(self._shapes, self._plans)
+        picked = fill_columns.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
+        row_layouts = fill_columns.RowLayouts(self._shapes, self._plans)
         table_map, table = self._tables[number]
         while pick < len(picks):
             filler = self._fillers.current_filler(table_map, table, limits)
@@ -471,7 +471,7 @@ class RowEventRuns:
                     _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == UNSUPPORTED or (status == typed_cells.FULL and not self._fillers.open_larger(table_map)):
+            if status == UNSUPPORTED or (status == fill_columns.FULL and not self._fillers.open_larger(table_map)):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
             pick = next_pick
 
