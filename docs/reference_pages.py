@@ -112,7 +112,7 @@ def _command_page(command: Command, context: click.Context) -> Iterator[str]:
         for sentence, command_lines in command.examples:
             yield from (f"{sentence[:1].upper()}{sentence[1:]}:", "")
             yield from _shell_block(command_lines.splitlines())
-    yield from _options(command.own_params, context)
+    yield from _options(command.help_params, context)
     if command.outputs:
         yield from ("## Output formats", "", f"`-O`: {', '.join(command.outputs)}. Default: {command.outputs[0]}.", "")
     if command.notes:
@@ -143,7 +143,7 @@ def _option_anchors() -> dict[str, dict[str, str]]:
     for name in COMMANDS:
         command = group.get_command(root, name)
         assert isinstance(command, Command)
-        params[name] = command.own_params
+        params[name] = command.help_params
     return {
         name: {
             word: long_name(option).strip("-")
