@@ -366,11 +366,10 @@ class Command(_CommandWithHelp):
         super().__init__(name, callback=callback, params=params, help=help)
         self.notes, self.examples, self.outputs = notes, examples, tuple(outputs)
         self.options_type = options_type
-        self.own_params = list(params)
         version = _flag_with_callback(["-V", "--version"], _print_version, "Show the version.", hidden=True)
         self.params += [*global_options(), version]
         self.help_params = [
-            *self.own_params,
+            *params,
             *(one for one in self.params if writes_files and one.name in _OUTPUT_OPTIONS),
         ]
 
