@@ -367,7 +367,7 @@ class Command(_CommandWithHelp):
         self.notes, self.examples, self.outputs = notes, examples, tuple(outputs)
         self.options_type = options_type
         version = _flag_with_callback(["-V", "--version"], _print_version, "Show the version.", hidden=True)
-        self.params += [*global_options(), version]
+        self.params = [*params, *global_options(), version]
         self.help_params = [
             *params,
             *(one for one in self.params if writes_files and one.name in _OUTPUT_OPTIONS),

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
 from binlogtool.report.wording import format_duration
-from binlogtool.verification.verify_report import Report
+
+if TYPE_CHECKING:
+    from binlogtool.verification.verify_report import Report
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """All exit statuses, the most severe first."""

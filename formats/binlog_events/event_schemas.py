@@ -279,11 +279,15 @@ USER_VAR = Struct(
 
 XID = Struct("xid" / Int64ul)
 
-XA_PREPARE = Struct(
+XA_PREPARE_SIZES = Struct(
     "one_phase" / Int8ul,
     "format_id" / Int32sl,
     "gtrid_len" / HiddenField(Int32sl),
     "bqual_len" / HiddenField(Int32sl),
+)
+"""The fields of an XA_PREPARE before its identifier."""
+XA_PREPARE = Struct(
+    *XA_PREPARE_SIZES.subcons,
     "gtrid" / TextField(Bytes(this.gtrid_len)),
     "bqual" / TextField(Bytes(this.bqual_len)),
 )

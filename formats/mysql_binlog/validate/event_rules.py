@@ -15,6 +15,7 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.decode import TableMaps, type_name
 from binlogtool.formats.binlog_events.event_schemas import (
     XA_PREPARE,
+    XA_PREPARE_SIZES,
     Event,
     EventFault,
     decode_body,
@@ -503,7 +504,7 @@ class RowRules:
 MAX_XA_STATES = 100_000
 """Maximum number of XA transactions whose state is remembered."""
 
-XA_PREPARE_FIXED_SIZE = 13
+XA_PREPARE_FIXED_SIZE = XA_PREPARE_SIZES.sizeof()
 """Size of the fields before the identifier, in bytes."""
 _MAX_XA_PART = 64
 """Maximum size of gtrid and of bqual in bytes."""
@@ -511,7 +512,7 @@ _MAX_XA_PART = 64
 
 def find_xa_id_fault(body: bytes) -> str | None:
     """Return why MariaDB does not read an XA_PREPARE; None if it does. It checks no end of the event."""
-    gtrid, bqual = (int.from_bytes(body[at : at + 4], "little", signed=True) for at in (5, 9))
+    gtrid, bqual = _read_xa_sizes(body)
     if not 0 < gtrid <= _MAX_XA_PART:
         return f"gtrid has {gtrid} bytes, MariaDB reads 1 to {_MAX_XA_PART}"
     if not 0 <= bqual <= _MAX_XA_PART:
@@ -519,6 +520,7 @@ def find_xa_id_fault(body: bytes) -> str | None:
     return None
 
 
+_read_xa_sizes = make_tuple_decoder(XA_PREPARE_SIZES, "gtrid_len", "bqual_len")
 _read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
