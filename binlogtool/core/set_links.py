@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -103,7 +104,7 @@ class SetLinkChecker:
             return mixed
         first, second = _member_name(before.path), _member_name(file.path)
         try:
-            if is_proven(FileLink(first, second, before.layout, file.layout, self._read_end(before))):
+            if is_proven(FileLink(first, second, before.layout, file.layout, partial(self._read_end, before))):
                 self._chain = []
                 return []
             if list((file.format.files.sort_names or sorted)([second, first])) != [first, second]:

@@ -372,13 +372,13 @@ class SetMember(msgspec.Struct, frozen=True):
 
 
 class FileLink(msgspec.Struct, frozen=True):
-    """Two files of a log that are read one after the other: names and layouts. end: last bytes of the first file."""
+    """Two files of a log that are read one after the other: names and layouts. read_end: reads the end of the first."""
 
     before: str
     after: str
     before_layout: LogFileLayout
     after_layout: LogFileLayout
-    end: bytes
+    read_end: Callable[[], bytes]
 
 
 class SetFinding(msgspec.Struct, frozen=True):

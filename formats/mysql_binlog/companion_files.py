@@ -106,10 +106,10 @@ def is_link_proven(link: FileLink) -> bool:
     A ROTATE has the name of the next file after its header and a position of 8 bytes, and a checksum of 4 bytes or none
     at its end.
     """
-    after, end = parse_log_name(link.after), link.end
+    after = parse_log_name(link.after)
     if after is None or not is_next_file(link.before, link.after):
         return False
-    name_at = HEADER_SIZE + 8
+    end, name_at = link.read_end(), HEADER_SIZE + 8
     for size in range(name_at + 1, len(end) + 1):
         start = len(end) - size
         if _ROTATE_HEAD.unpack_from(end, start) != (EventType.ROTATE, size):

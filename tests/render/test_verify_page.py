@@ -121,4 +121,4 @@ def test_charts_fit_a_narrow_screen(tmp_path: Path, show: Callable[..., Any], wo
     invoke(*words, place, str(ROOT / "tests" / "corpus" / "guides" / "mariadb"))
     page = show(out, width=400)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    assert page.locator(".chart svg").bounding_box()["width"] <= 400
+    assert page.locator(".chart").bounding_box()["width"] <= 400  # the drawing in it scrolls: its text stays readable

@@ -598,7 +598,7 @@ class _StartupPlanner:
         """
         self._skip_files([*logs, *self._files["vylog"]], None, "no-snapshot")
         vylog = min(self._files["vylog"], key=lambda c: c.number, default=None)
-        if vylog is not None and vylog.number:  # `vy_log_bootstrap`
+        if vylog is not None and vylog.number and logs:  # `vy_log_bootstrap`; alone it may lie in another vinyl_dir
             _require_valid_header(vylog)
             line = vylog.context.text.get_line("instance")
             text = f"{format_path(vylog.name)}: invalid instance UUID"

@@ -205,8 +205,7 @@ def is_link_proven(link: FileLink) -> bool:
     if not all(one.kind is FileKind.XLOG and _is_read_by_server(one) for one in (before, after)):
         return True
     previous = after.prev_vclock
-    is_closed = link.end.endswith(END_MARK)
-    return is_closed and previous is not None and _is_same_vclock(previous, before.vclock)
+    return previous is not None and _is_same_vclock(previous, before.vclock) and link.read_end().endswith(END_MARK)
 
 
 def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, present: set[str]) -> Iterator[SetFinding]:
