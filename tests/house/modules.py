@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 
+from tests.archives import extract
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "binlogtool"
 Edges = Mapping[str, Mapping[str, bool]]
@@ -127,5 +129,5 @@ def checkout(commit: str) -> Iterator[Code]:
     packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=True).stdout
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         wanted = [one for one in archive.getmembers() if one.issym() or one.name.endswith((".py", ".md"))]
-        archive.extractall(folder, wanted, filter="tar")
+        extract(archive, folder, wanted)
         yield Code(Path(folder))

@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import binlogtool
 from binlogtool.repair.diagnosis import Diagnosis
+from tests.archives import extract
 from tests.byte_damage import change_bytes
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import programs_of
@@ -554,7 +555,7 @@ def _unpack_engines(name: str) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if (LOGS / name / "engine.tar.xz").exists():
         with tarfile.open(LOGS / name / "engine.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+            extract(archive, folder)
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.archives import extract
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_trees import programs_of
@@ -23,7 +24,7 @@ COMMITTED = "bin.000003:2143"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     with tarfile.open(SAMPLE) as archive:
-        archive.extractall(tmp_path / "data", filter="data")
+        extract(archive, tmp_path / "data")
     return tmp_path / "data"
 
 

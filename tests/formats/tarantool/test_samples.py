@@ -11,6 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.report.diagnosis_and_replay import compare_states, render_replay_text, replay_to_json
+from tests.archives import extract
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
 
@@ -126,7 +127,7 @@ def test_logs_that_no_snapshot_needs_are_remarked(chain: Path, tmp_path: Path) -
 def test_what_is_left_of_a_dropped_run_is_a_note(corpus: Path, tmp_path: Path) -> None:
     """The server was killed while it removed the run; it starts with all rows."""
     with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        extract(archive, tmp_path)
     report = binlogtool.verify([tmp_path])
     assert {f.severity for f in report.findings} == {Severity.NOTE}
     assert [(f.id, f.facts["diagnosis"]) for f in report.sets[0].findings] == [("missing-member", "dropped_run")]
@@ -138,7 +139,7 @@ def test_what_is_left_of_a_dropped_run_is_a_note(corpus: Path, tmp_path: Path) -
 @pytest.mark.full_corpus
 def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_path: Path) -> None:
     with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        extract(archive, tmp_path)
     (replayed,) = binlogtool.replay([tmp_path])
     (space,) = [one for one in replayed.objects if one.name == "v"]
     assert (space.keys, space.digest, replayed.digest) == (None, None, None)
