@@ -166,15 +166,19 @@ class FindingTally(msgspec.Struct):
             self.listed.append({"file": file, **finding})
 
     def merge(self, other: FindingTally) -> None:
-        """Add the counts and findings of the next part of the log; the end of this part was not the end of the log."""
-        kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
-        self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
-        self.listed = kept
+        """Add the counts and findings of the next part of the log."""
+        self._drop_open_end()
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors
         self.diverging_tables |= other.diverging_tables
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
+
+    def _drop_open_end(self) -> None:
+        """Drop the finding about a transaction that is open at the end: another part of the log follows."""
+        kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
+        self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
+        self.listed = kept
 
 
 # --- The manifest of a conversion ---

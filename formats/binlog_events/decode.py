@@ -96,7 +96,7 @@ class TableMaps(msgspec.Struct):
     open_ids: set[int] = msgspec.field(default_factory=set)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
     _assumed: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Where assumed names were reported."""
+    """Place of the TABLE_MAP at which assumed names were reported, by the text of the report."""
 
     def add_map(self, body: bytes) -> TableMap | None:
         """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""

@@ -157,7 +157,7 @@ def contents(folder: Path) -> Contents:
 
 
 def partly(now: Contents, before: Contents, after: Contents) -> bool:
-    """Whether each file is as before or as after, or is missing as before or after."""
+    """Return True if each file is as before the repair or as after it; a missing file counts like a content."""
     return all(now.get(name) in (before.get(name), after.get(name)) for name in {*now, *before, *after})
 
 

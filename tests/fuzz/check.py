@@ -157,7 +157,7 @@ def list_bad_content(findings: Iterable[Finding]) -> list[range]:
 
 
 def is_within(place: int, ranges: Sequence[range]) -> bool:
-    """Whether an offset is in one of the ranges."""
+    """Return True if an offset is in one of the ranges."""
     return any(place in entry for entry in ranges)
 
 

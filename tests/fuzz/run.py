@@ -34,7 +34,7 @@ EACH_ENGINE, EACH_DEEP = 4, 8
 
 
 class Order(NamedTuple):
-    """What to run. repair: how many of the first inputs are also repaired. save: the folder for failures.
+    """Options of a run. repair: how many of the first inputs are also repaired. save: the folder for failures.
 
     engines: backends; the first one reads every input.
     """
@@ -185,7 +185,7 @@ def _record_failure(
     text = "".join(traceback.format_exception(error))
 
     def fails(data: bytes) -> bool:
-        """Whether this input fails in the same way."""
+        """Return True if this input fails in the same way."""
         try:
             other = seed._replace(data=data)
             check_input(

@@ -12,7 +12,7 @@ NOMINAL_S = 0.10
 
 
 class Slowness(NamedTuple):
-    """How many times longer than on an idle machine a loop takes: in CPU time, and by the clock; at least 1."""
+    """Return by which factor a loop is slower than on an idle machine, in CPU time and by the clock; at least 1."""
 
     cpu: float
     clock: float

@@ -112,7 +112,7 @@ def test_what_a_server_does_with_a_forgotten_run_in_use_is_open(corpus: Path, tm
 
 @pytest.mark.parametrize("policy", ["server", "force"])
 def test_a_new_instance_refuses_the_metadata_log_of_the_old_one(corpus: Path, tmp_path: Path, policy: str) -> None:
-    """What Tarantool 2.6 did without a snapshot; it starts if one of the metadata logs has the number 0."""
+    """Without a snapshot, Tarantool 2.6 starts only if one of the metadata logs has the number 0."""
     folder = Path(shutil.copytree(corpus / "found-3/tarantool-vylog-refs/base", tmp_path / "data"))
     folder.chmod(0o755)
     for snapshot in folder.glob("*.snap"):
