@@ -290,7 +290,8 @@ command = Command(
             is_common=True,
             is_flag=True,
             allow_from_autoenv=False,
-            help="With --to-file: remove only damaged ranges, and keep provable records after them.",
+            help="With --to-file: correct a flipped bit where a checksum proves it, remove only other damaged ranges, "
+            "and keep provable records after them.",
         ),
         option(
             ["--undo-dir"],

@@ -695,7 +695,7 @@ def _find_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden
     corrected, byte = bytearray(frame), first + flip.byte if flip.where == "data" else end + flip.byte
     corrected[byte] ^= 1 << flip.bit
     return (
-        HiddenFrame(bytes(corrected), byte, flip.bit) if _scanned_frame_size(probe, corrected) == len(frame) else None
+        HiddenFrame(bytes(corrected), byte, flip.bit) if measure_proven_frame(probe, corrected) == len(frame) else None
     )
 
 
@@ -707,14 +707,14 @@ def _find_by_head(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame
             break
         byte, bit = divmod(number, 8)
         corrected[byte] ^= 1 << bit
-        end = _scanned_frame_size(probe, corrected)
+        end = measure_proven_frame(probe, corrected)
         if end and (end == len(data) or (level.sync and re.compile(level.sync, re.DOTALL).match(data, end))):
             return HiddenFrame(bytes(corrected[:end]), byte, bit)
         corrected[byte] ^= 1 << bit
     return None
 
 
-def _scanned_frame_size(probe: Scanner, data: bytes | bytearray) -> int:
-    """Return the size of the frame at the start of the data, if its checksum matches; else 0."""
+def measure_proven_frame(probe: Scanner, data: bytes | bytearray) -> int:
+    """Return the size of the frame at the start of the data, if its checksum is right; else 0."""
     table, _ = probe.scan(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _CHECKSUM_RIGHT else 0

@@ -109,7 +109,7 @@ class FilePlan(msgspec.Struct, frozen=True):
     @property
     def corrects_bits(self) -> bool:
         """True if flipped bits are corrected and nothing is cut."""
-        return "corrected" in self.proof
+        return "corrected" in self.proof and not self.cut_bytes
 
     def as_value(self) -> dict[str, Any]:
         """Return the JSON value of the file plan, an item of the plan's `files`."""
@@ -195,7 +195,8 @@ class RepairPlan(msgspec.Struct, frozen=True):
         policy: The policy that it was made with.
         notes: Further information for the user.
         skipped: The files of the directory that are not logs; they are not touched.
-        copyable_path: For a refused plan, the file of which a salvaged copy can be written.
+        salvaged_copy: For a refused plan, the plan of a salvaged copy of the file that makes it be refused; None if no
+            such copy can be written.
     """
 
     format: str
@@ -206,7 +207,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
     policy: RepairPolicy = msgspec.field(default_factory=RepairPolicy)
     notes: tuple[str, ...] = ()
     skipped: tuple[SkippedFiles, ...] = ()
-    copyable_path: str | None = None
+    salvaged_copy: FilePlan | None = None
 
     @property
     def blocking_file(self) -> FilePlan | None:
@@ -314,7 +315,7 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
     reasons = []
     if report.is_encrypted:
         reasons.append(f"{report.path}: {describe_encrypted(report)}")
-    elif plan.durable_end is None:
+    elif plan.durable_end is None and not plan.corrects_bits:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
         return reasons
@@ -379,7 +380,7 @@ def _is_allowed(finding: Finding, plan: FilePlan, policy: RepairPolicy, server_c
         return True
     if finding.id == "gap-in-sequence":
         return False
-    if policy.salvage and is_header_correction(finding):
+    if policy.salvage and (plan.corrects_bits or is_header_correction(finding)):
         return True
     is_after_end = plan.durable_end is not None and finding.offset is not None and finding.offset >= plan.durable_end
     return is_after_end and (server_cuts or policy.allow_discard_valid or policy.salvage)

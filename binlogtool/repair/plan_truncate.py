@@ -54,10 +54,10 @@ from binlogtool.repair.repaired_content import (
     compare_with_plan,
     correct_flipped_bits,
     describe_finding,
-    describe_flipped_bit,
     format_unclean,
     format_unrepaired,
     is_same_path,
+    list_flipped_bits,
     list_unclean_findings,
     make_raw_reader,
     plan_content,
@@ -65,7 +65,6 @@ from binlogtool.repair.repaired_content import (
     predict_new_damage,
     read_pieces,
     select_errors,
-    select_flipped_bits,
     verify_planned_file,
     verify_planned_log,
 )
@@ -388,7 +387,7 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
         examination = verify_planned_log(log.group, {file_report.path: rewritten.pieces}, examiner.verify_options)
         after = [file.report for file in examination.files if file.report.path == file_report.path]
         if not any(list_unclean_findings(report, allow_open_end=True) for report in after):
-            bits = " and ".join(map(describe_flipped_bit, select_flipped_bits(file_report)))
+            bits = " and ".join(map(str, list_flipped_bits(file_report.findings)))
             notes.append(f"{file_report.path}: a flipped bit explains the damage: {bits}; {FLIPPED_BIT_ADVICE}")
     return notes
 
@@ -458,9 +457,6 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
     hints = examiner.hints or Hints()
     result = plan_content(report, keep_size, format_, policy, examiner.limits, examiner.backend, hints)
     pieces = result.pieces
-    cut = report.size - sum(p.size for p in pieces if p.is_original) if pieces else 0
-    replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
-    cut -= replaced
     proof: dict[str, Any] = {
         "records": report.records,
         "last_seq": report.last_seq,
@@ -468,10 +464,13 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
         "behind": [_summarize_finding(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
     }
     proof |= {"encrypted": True} if report.is_encrypted else {}
-    salvage_proof = {"left_out": result.salvaged.left_out, "mended": result.salvaged.fixed_frames}
+    salvaged = result.salvaged
+    salvage_proof = {
+        "left_out": salvaged.left_out, "mended": salvaged.fixed_frames, "corrected": salvaged.corrected
+    }  # fmt: skip
     proof |= {name: list(parts) for name, parts in salvage_proof.items() if parts}
     action = "none" if not pieces else "truncate" if pieces == (ResultPiece(0, keep_size),) else "rewrite"
-    plan = FilePlan(report.path, report.size, action, end, cut, 0, proof, None, None, pieces=pieces)
+    plan = FilePlan(report.path, report.size, action, end, result.cut_bytes, 0, proof, None, None, pieces=pieces)
     if action == "none":
         return FilePlanDraft(plan)
     predicted_file = verify_planned_file(report.path, pieces, format_, examiner.limits, examiner.backend, hints)
@@ -642,11 +641,11 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
         (*plan.notes, *_list_leftovers(plan)),
     )
     plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
-    return replace(plan, copyable_path=_find_copyable_file(plan, examiner)) if plan.refused else plan
+    return replace(plan, salvaged_copy=_plan_salvaged_copy(plan, examiner)) if plan.refused else plan
 
 
-def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
-    """Return the file that makes the plan be refused, if a salvaged copy of it would be allowed; else None."""
+def _plan_salvaged_copy(plan: RepairPlan, examiner: LogExaminer) -> FilePlan | None:
+    """Plan a salvaged copy of the file that makes a plan be refused; None if such a copy would not be allowed."""
     blocking_file, policy = plan.blocking_file, plan.policy
     if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
         return None
@@ -654,7 +653,9 @@ def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
         copy_plan = draft_plan(blocking_file.path, examiner, replace(policy, salvage=True, copy=True))[0]
     except BinlogtoolError:
         return None
-    return None if copy_plan.refused or check_empty_result(copy_plan.files, allow_empty=False) else blocking_file.path
+    if copy_plan.refused or check_empty_result(copy_plan.files, allow_empty=False):
+        return None
+    return next((one for one in copy_plan.files if one.path == blocking_file.path), None)
 
 
 def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:

@@ -5,6 +5,7 @@ before anything is written.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool import formats
+from binlogtool.core.damage_causes import measure_proven_frame
 from binlogtool.core.open_file import (
     BytesSource,
     FileSource,
@@ -41,9 +43,10 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import Batch, RangeReader
-from binlogtool.limits import MIB, Limits
+from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
+from binlogtool.schema.scanner import Backend
 from binlogtool.verification.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
 from binlogtool.verification.verify_report import (
     FileReport,
@@ -58,14 +61,41 @@ from binlogtool.verification.verify_report import (
 # --- Files whose damage single flipped bits explain ---
 
 
-def select_flipped_bits(report: FileReport) -> list[Finding]:
-    """Return the findings that are each explained by one flipped bit."""
-    return [one for one in report.findings if "flipped_byte" in one.facts]
+class FlippedBit(NamedTuple):
+    """A bit whose correction makes a stored checksum right. byte: offset in the file; bit: 0 is the lowest."""
+
+    byte: int
+    bit: int
+
+    def __str__(self) -> str:
+        return f"bit {self.bit} of byte {self.byte:#x}"
+
+    @property
+    def proof(self) -> dict[str, Any]:
+        """The correction as a JSON value of a plan's proof."""
+        text = f"{self} corrected; the stored checksum proves the bytes around it"
+        return {"offset": self.byte, "message": text}
+
+    def correct(self, read: RangeReader) -> ByteEdit:
+        """Return the edit that corrects the bit."""
+        old = read(self.byte, 1)
+        return ByteEdit(self.byte, old, bytes(one ^ 1 << self.bit for one in old))
 
 
-def describe_flipped_bit(flip: Finding) -> str:
-    """Describe the flipped bit and the offset of its byte."""
-    return f"bit {flip.facts['flipped_bit']} of byte {flip.facts['flipped_byte']:#x}"
+def get_flipped_bit(finding: Finding) -> FlippedBit | None:
+    """Return the flipped bit that explains the damage of a finding; None if no single bit does."""
+    facts = finding.facts
+    cause = facts.get("cause")
+    if cause == "flipped-bit":
+        return FlippedBit(int(facts["cause_offset"]), int(facts["cause_bit"]))
+    if cause is None and "flipped_byte" in facts:
+        return FlippedBit(int(facts["flipped_byte"]), int(facts["flipped_bit"]))
+    return None
+
+
+def list_flipped_bits(findings: Iterable[Finding]) -> list[FlippedBit]:
+    """Return the flipped bits that explain findings, without repetitions, in the order of the file."""
+    return sorted({flip for one in findings if (flip := get_flipped_bit(one)) is not None})
 
 
 def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
@@ -76,29 +106,13 @@ def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> Re
 
     The caller must verify that the result has no damage.
     """
-    flipped_bits = select_flipped_bits(report)
-    edits = [_flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in flipped_bits]
+    flipped_bits = list_flipped_bits(report.findings)
+    edits = [flip.correct(read) for flip in flipped_bits]
     if not edits:
         return None
-    pieces = tuple(_split_into_pieces(sorted(set(edits)), report.size))
-    why = "corrected; the stored checksum proves the bytes around it"
-    proof = [
-        {"offset": one.facts["flipped_byte"], "message": f"{describe_flipped_bit(one)} {why}"} for one in flipped_bits
-    ]
-    return RewrittenFile(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
-
-
-def plan_header_corrections(report: FileReport, read: RangeReader) -> tuple[ByteEdit, ...]:
-    """Return the edits that correct the flipped bit of a header that was read as if it were correct."""
-    corrected_headers = [one for one in report.findings if is_header_correction(one)]
-    return tuple(
-        _flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in corrected_headers
-    )
-
-
-def _flip_bit(offset: int, bit: int, read: RangeReader) -> ByteEdit:
-    old = read(offset, 1)
-    return ByteEdit(offset, old, bytes(one ^ 1 << bit for one in old))
+    pieces = tuple(_split_into_pieces(edits, report.size))
+    proof = {"corrected": [flip.proof for flip in flipped_bits]}
+    return RewrittenFile(name, "rewrite", pieces, report.durable_end, 0, proof)
 
 
 def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece]:
@@ -116,6 +130,9 @@ def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece
 
 MAX_SEARCHED_DAMAGE = 16 * MIB
 """Maximum bytes of a damaged range that is searched for frames with only a damaged header."""
+MAX_CORRECTED_DAMAGE = 256 * KIB
+"""Maximum bytes of a damaged range in which a flipped bit is corrected; in 1 of 2,048 ranges of this size, other damage
+looks like one bit."""
 
 
 class SalvagedContent(NamedTuple):
@@ -127,18 +144,23 @@ class SalvagedContent(NamedTuple):
         left_out: The ranges that are left out, as JSON values.
         holes: Number of left-out ranges with good frames after them.
         fixed_frames: The frames whose header was corrected, as JSON values.
+        edits: The edits that correct flipped bits in the pieces.
+        corrected: The same corrections, as JSON values.
     """
 
     pieces: tuple[ResultPiece, ...] = ()
     left_out: tuple[dict[str, Any], ...] = ()
     holes: int = 0
     fixed_frames: tuple[dict[str, Any], ...] = ()
+    edits: tuple[ByteEdit, ...] = ()
+    corrected: tuple[dict[str, Any], ...] = ()
 
 
 def build_salvaged_content(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
     """Salvage a file in one pass."""
-    scan = Scan(file.source, file.format, file.layout, backends.choose_backend(backend), limits)
-    builder = _SalvagedContentBuilder(file, ResultPiece(0, file.layout.frames_at))
+    chosen_backend = backends.choose_backend(backend)
+    scan = Scan(file.source, file.format, file.layout, chosen_backend, limits, causes=True)
+    builder = _SalvagedContentBuilder(file, chosen_backend)
     for segment in scan.segments():
         if isinstance(segment, DamagedRange):
             builder.add_damage(segment)
@@ -149,18 +171,28 @@ def build_salvaged_content(file: LogFile, limits: Limits, backend: str) -> Salva
     if scan.closed and end_mark:
         builder.add_end_mark(end_mark)
     pieces = tuple(p for p in builder.pieces if p.size) or (ResultPiece(0, 0),)
-    return SalvagedContent(pieces, tuple(builder.left_out), holes, tuple(builder.fixed_frames))
+    return SalvagedContent(
+        pieces,
+        tuple(builder.left_out),
+        holes,
+        tuple(builder.fixed_frames),
+        tuple(builder.edits),
+        tuple(builder.corrected),
+    )
 
 
 class _SalvagedContentBuilder:
     """Builder of the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
-    def __init__(self, file: LogFile, header: ResultPiece) -> None:
-        self.pieces = [header]
+    def __init__(self, file: LogFile, backend: Backend) -> None:
+        self.pieces = [ResultPiece(0, file.layout.frames_at)]
         self.left_out: list[dict[str, Any]] = []
         self.fixed_frames: list[dict[str, Any]] = []
+        self.edits: list[ByteEdit] = []
+        self.corrected: list[dict[str, Any]] = []
         self.last_frame_start = 0
         self._file = file
+        self._scanner = backend.make_scanner(file.layout.frame.schema, file.layout.frame.columns, 1)
 
     def add_frames(self, batch: Batch) -> None:
         """Keep the good frames of a batch."""
@@ -170,8 +202,8 @@ class _SalvagedContentBuilder:
 
     def add_damage(self, damage: DamagedRange) -> None:
         """Keep the provable frames of a damaged range; leave out the rest."""
-        position = damage.start
-        for frame in self._find_provable_frames(damage):
+        position = self._keep_corrected_frames(damage)
+        for frame in self._find_provable_frames(damage) if position == damage.start else ():
             start, end = damage.start + frame.start, damage.start + frame.end
             if start > position:
                 self.left_out.append(_describe_omission(damage, position, start))
@@ -190,6 +222,23 @@ class _SalvagedContentBuilder:
             self.pieces[-1] = ResultPiece(last.start, last.end + len(end_mark))
         else:
             self.pieces.append(ResultPiece(data=end_mark))
+
+    def _keep_corrected_frames(self, damage: DamagedRange) -> int:
+        """Keep the frames at the start of a damaged range that one corrected bit makes whole; return where they end."""
+        flip, size = next(iter(list_flipped_bits(damage.findings)), None), damage.end - damage.start
+        if flip is None or damage.payload or not 0 <= flip.byte - damage.start < size <= MAX_CORRECTED_DAMAGE:
+            return damage.start
+        edit = flip.correct(partial(read_range, self._file.source))
+        data = bytearray(read_range(self._file.source, damage.start, size))
+        data[edit.offset - damage.start : edit.offset - damage.start + 1] = edit.new
+        position = 0
+        while frame_size := measure_proven_frame(self._scanner, data[position:]):
+            self._keep_range(damage.start + position, damage.start + position + frame_size)
+            position += frame_size
+        if position:
+            self.edits.append(edit)
+            self.corrected.append(flip.proof)
+        return damage.start + position
 
     def _find_provable_frames(self, damage: DamagedRange) -> Iterable[FrameHeaderFix]:
         find_frames = self._file.format.repair.fix_frames
@@ -289,11 +338,13 @@ class PlannedContent(NamedTuple):
 
     Attributes:
         pieces: The pieces of the result; empty if the file does not change.
+        cut_bytes: Number of bytes of the file that are neither kept nor replaced.
         salvaged: The salvaged content; None if the plan is no salvage.
         reasons: Why the result must not be written.
     """
 
-    pieces: tuple[ResultPiece, ...]
+    pieces: tuple[ResultPiece, ...] = ()
+    cut_bytes: int = 0
     notes: tuple[str, ...] = ()
     salvaged: SalvagedContent = SalvagedContent()
     reasons: tuple[str, ...] = ()
@@ -309,27 +360,34 @@ def plan_content(
     hints: Hints,
 ) -> PlannedContent:
     """Plan the bytes of one file. keep_size: offset of a plain cut."""
-    plain_cut = PlannedContent((ResultPiece(0, keep_size),) if keep_size != report.size else ())
-    if report.durable_end is None or not (policy.fix_meta or policy.write_close_marker or policy.salvage):
+    pieces = (ResultPiece(0, keep_size),)
+    plain_cut = PlannedContent(pieces, report.size - keep_size) if keep_size != report.size else PlannedContent()
+    only_bits = report.durable_end is None  # without a durable end, nothing may be left out
+    if not policy.salvage and (only_bits or not (policy.fix_meta or policy.write_close_marker)):
         return plain_cut
     file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
     try:
-        pieces: tuple[ResultPiece, ...] = (ResultPiece(0, keep_size),)
         notes: list[str] = []
-        salvaged = SalvagedContent(pieces)
+        salvaged, edits = SalvagedContent(pieces), list[ByteEdit]()
         if policy.salvage and report.findings:
             salvaged = build_salvaged_content(file, limits, backend)
-            pieces = apply_edits(salvaged.pieces, plan_header_corrections(report, make_raw_reader(file.path)))
+            if only_bits and (salvaged.left_out or not salvaged.corrected):
+                return plain_cut
+            header_flips = list_flipped_bits(filter(is_header_correction, report.findings))
+            edits += (*(flip.correct(make_raw_reader(file.path)) for flip in header_flips), *salvaged.edits)
+        new_heads = (p.size for p in salvaged.pieces[:-1] if p.data is not None)
+        cut_bytes = report.size - sum(p.size for p in salvaged.pieces if p.is_original) - sum(new_heads)
         if policy.fix_meta:
-            edits = plan_header_edits(file)
-            pieces = apply_edits(pieces, edits)
-            notes += [file.format.repair.edits_note] if edits else []
-        if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
-            pieces += _make_end_mark(file)
+            header_edits = plan_header_edits(file)
+            edits += header_edits
+            notes += [file.format.repair.edits_note] if header_edits else []
+        result = apply_edits(salvaged.pieces, edits)
+        if policy.write_close_marker and not _ends_with_mark(result, report, file):
+            result += _make_end_mark(file)
         reasons = _explain_no_salvaged_copy(file) if salvaged.left_out else ()
-        return PlannedContent(
-            () if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons
-        )
+        if result == (ResultPiece(0, report.size),):
+            return PlannedContent((), 0, tuple(notes), salvaged, reasons)
+        return PlannedContent(result, cut_bytes, tuple(notes), salvaged, reasons)
     finally:
         file.source.close()
 
@@ -358,17 +416,20 @@ def collect_file_fixes(log: LogGroup) -> tuple[FileFix, ...]:
     )
 
 
-def apply_edits(pieces: tuple[ResultPiece, ...], edits: Sequence[ByteEdit]) -> tuple[ResultPiece, ...]:
-    """Return the pieces with some bytes replaced; the edits must be in order and in the first piece."""
-    first, *more = pieces
+def apply_edits(pieces: tuple[ResultPiece, ...], edits: Iterable[ByteEdit]) -> tuple[ResultPiece, ...]:
+    """Return the pieces with some bytes of the original replaced; edits of bytes that are not kept are dropped."""
+    remaining = deque(sorted(edits))
     edited: list[ResultPiece] = []
-    position = first.start
-    for edit in edits:
-        if edit.offset + len(edit.new) <= first.end:  # otherwise this part is cut off
-            edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
-            position = edit.offset + len(edit.new)
-    rest = ResultPiece(position, first.end)
-    return (*edited, *((rest,) if rest.size or not edited else ()), *more)
+    for piece in pieces:
+        position = piece.start
+        while piece.is_original and remaining and remaining[0].offset < piece.end:
+            edit = remaining.popleft()
+            end = edit.offset + len(edit.new)
+            if position <= edit.offset and end <= piece.end:
+                edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
+                position = end
+        edited.append(ResultPiece(position, piece.end) if piece.is_original else piece)
+    return tuple(one for one in edited if one.size) or pieces
 
 
 def _ends_with_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:

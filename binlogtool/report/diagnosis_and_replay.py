@@ -288,12 +288,18 @@ def _list_salvage_steps(
         yield from _list_replace_steps(diagnosis, plan, hint, inspected, read_options)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
-    yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
-    check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
-    yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
-    yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
     names = ", ".join(dict.fromkeys(format_lost_names(one) for one in diagnosis.lost if one.names))
-    expected = f"; a gap and a silent loss are expected for {names}, with status 1" if names else ""
+    expected = ""
+    if plan.salvaged_copy is not None and plan.salvaged_copy.corrects_bits:
+        bits = format_quantity(len(plan.salvaged_copy.proof["corrected"]), "flipped bit")
+        yield RepairStep(f"write a copy of the log with {bits} corrected; its checksums prove the result", hint)
+        yield RepairStep("check the copy", read_options.make_command("verify", path=new))
+    else:
+        yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
+        check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
+        yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
+        expected = f"; a gap and a silent loss are expected for {names}, with status 1" if names else ""
+    yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
     yield RepairStep(_PREDICT + expected, read_options.make_command("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
 
@@ -432,6 +438,10 @@ def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     ]
     yield from _limit_lines(lines)
     yield from _limit_lines(list(describe_lost_ranges(diagnosis.lost)))
+    copy = None if diagnosis.plan is None else diagnosis.plan.salvaged_copy
+    if copy is not None and copy.corrects_bits:
+        bits = format_quantity(len(copy.proof["corrected"]), "flipped bit")
+        yield f"correcting {bits} recovers all of {escape(os.path.basename(copy.path))}, as below"
     if diagnosis.rejected_records:
         yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
     if not diagnosis.losses and not diagnosis.lost and not diagnosis.rejected_records:

@@ -313,7 +313,7 @@ def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_option
     """Return a command for the file that makes the plan be refused."""
     if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
-    if plan.copyable_path is not None:
+    if plan.salvaged_copy is not None:
         return read_options.make_command(
             "truncate-to-durable", "--to-file", _find_free_name(file.path), "--keep-after-damage", path=file.path
         )
