@@ -262,6 +262,7 @@ def _check_names_exist(
         and not run.status
         and not unmatched.absent
         and record_selection.where is None
+        and 0 not in (record_selection.limit, record_selection.tail)
         and is_partial(record_selection)
     ):
         run.say("the selection contains no record of the log")

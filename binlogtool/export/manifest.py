@@ -146,7 +146,8 @@ class FindingTally(msgspec.Struct):
     """Findings as JSON objects that name their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
     damage_rows: number of findings about bytes that could not be read. errors: number of those that stop a conversion.
-    diverging_tables: tables with a `rows-diverge` finding.
+    diverging_tables: tables with a `rows-diverge` finding. has_records: True if this part of the log has records, so that
+    a transaction that is open at the end of an earlier part is not open at the end of the log.
     """
 
     listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
@@ -154,6 +155,7 @@ class FindingTally(msgspec.Struct):
     damage_rows: int = 0
     errors: int = 0
     diverging_tables: set[str] = msgspec.field(default_factory=set)
+    has_records: bool = False
 
     def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
         """Count one finding. damage: True if it is about bytes that could not be read, not about a record."""
@@ -167,7 +169,9 @@ class FindingTally(msgspec.Struct):
 
     def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of the next part of the log."""
-        self._drop_open_end()
+        if other.has_records:
+            self._drop_open_end()
+        self.has_records |= other.has_records
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors
@@ -175,7 +179,7 @@ class FindingTally(msgspec.Struct):
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
 
     def _drop_open_end(self) -> None:
-        """Drop the finding about a transaction that is open at the end: another part of the log follows."""
+        """Drop the finding about a transaction that is open at the end: more records follow."""
         kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
         self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
         self.listed = kept

@@ -367,8 +367,8 @@ def apply_edits(pieces: tuple[ResultPiece, ...], edits: Sequence[ByteEdit]) -> t
         if edit.offset + len(edit.new) <= first.end:  # otherwise this part is cut off
             edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
             position = edit.offset + len(edit.new)
-    rest = ResultPiece(position, first.end)
-    return (*edited, *((rest,) if rest.size or not edited else ()), *more)
+    edited = [piece for piece in (*edited, ResultPiece(position, first.end)) if piece.size]
+    return (*(edited or [first]), *more)
 
 
 def _ends_with_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:
