@@ -345,7 +345,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS and one["offset"] is None
+        is_link = one["id"] in SET_LINK_IDS and one["offset"] is None and one["severity"] != "note"
+        is_link = is_link and not _is_note(one, ())
         if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 

@@ -315,9 +315,7 @@ class StreamJob(msgspec.Struct):
         if self._is_script:
             return b"".join(record_texts(block))
         data = b"".join(block.raw or ())
-        self.raw_bytes += sum(
-            int(inner.size if inner else size) for size, inner in zip(block.size, block.inner, strict=True)
-        )
+        self.raw_bytes += len(data)  # without headers of the chunks that a record consists of, which its size includes
         return data
 
     @property
