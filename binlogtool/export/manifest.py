@@ -146,7 +146,7 @@ class FindingTally(msgspec.Struct):
     """Findings as JSON objects that name their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
     damage_rows: number of findings about bytes that could not be read. errors: number of those that stop a conversion.
-    diverging_tables: tables with a `rows-diverge` finding. has_records: True if this part of the log has records; then a
+    diverging_tables: tables with a `rows-diverge` finding. has_records: this part of the log has records; then a
     transaction that is open at the end of an earlier part is not open at the end of the log.
     """
 
