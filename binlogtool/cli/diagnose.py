@@ -69,11 +69,8 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         server_version_option(),
-        option(
-            ["--live"],
-            is_flag=True,
-            help="A server is writing the files, even if this host cannot see it: report only damage that lasts.",
-        ),
+        option("--live",
+            "A server is writing the files, even if this host cannot see it: report only damage that lasts."),
         *hint_options(),
         redo_option(),
     ],
@@ -88,4 +85,4 @@ command = Command(
         ("for a ticket", "binlogtool diagnose -O markdown /var/lib/manticore"),
         ("check all logs on this host", "binlogtool diagnose /var/lib/mysql /var/lib/tarantool"),
     ),
-)
+)  # fmt: skip

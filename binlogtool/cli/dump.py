@@ -432,49 +432,20 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--decode"],
-            type=click.Choice(["full", "header", "frame"]),
-            default="full",
-            help="How much of a record to decode (default: full).",
-        ),
-        option(
-            ["--fields"],
-            is_common=True,
-            multiple=True,
-            metavar="A,B",
-            help="Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
-        ),
-        option(["--hex"], is_flag=True, is_common=True, help="Also show the bytes of each record (text output)."),
-        option(
-            ["--bytes"],
-            group="Output",
-            type=click.Choice(["hex", "base64", "escape"]),
-            default="hex",
-            help="How bytes are written (default: hex).",
-        ),
-        option(["--with-offsets/--no-offsets"], default=True, help="Show offset and size (default: yes)."),
-        option(
-            ["--csv-safe"],
-            group="Output",
-            is_flag=True,
-            help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
-        ),
-        option(
-            ["-F", "--follow"],
-            is_common=True,
-            is_flag=True,
-            help="As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
-            "begins with the last N records.",
-        ),
-        option(
-            ["--poll"],
-            hidden=True,
-            type=DURATION,
-            default="1s",
-            metavar="DURATION",
-            help="How often --follow checks for new data (default: 1s).",
-        ),
+        option("--decode full|header|frame", "How much of a record to decode (default: full).", default="full"),
+        option("--fields A,B",
+            "Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
+            is_common=True, multiple=True),
+        option("--hex", "Also show the bytes of each record (text output).", is_common=True),
+        option("--bytes hex|base64|escape", "How bytes are written (default: hex).", group="Output", default="hex"),
+        option("--with-offsets/--no-offsets", "Show offset and size (default: yes).", default=True),
+        option("--csv-safe",
+            "CSV: put an apostrophe before cells that a spreadsheet would take for formulas.", group="Output"),
+        option("-F --follow",
+            "As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
+            "begins with the last N records.", is_common=True),
+        option("--poll DURATION",
+            "How often --follow checks for new data (default: 1s).", DURATION, hidden=True, default="1s"),
         *script_options(),
         *hint_options(),
         level_option(),
@@ -509,7 +480,7 @@ command = Command(
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
         ("watch a log grow, from its last 20 records", "binlogtool dump -n 20 -F /var/lib/tarantool"),
     ),
-)
+)  # fmt: skip
 
 
 # --- `dump --follow`: check for new records until `--timeout`, a signal, or the reader closes the pipe ---

@@ -305,22 +305,35 @@ PATH = click.Path(allow_dash=True, readable=False)
 
 
 class Option(click.Option):
-    """Click option that keeps its help text unchanged; click would import `inspect` to remove indentation.
+    """Click option, declared as its help shows it; click would import `inspect` to remove indentation from the text.
 
     Args:
+        declaration: names, and what their value is called: `-f --format NAME`; `a|b` = one of these words; without a
+            value it is a flag.
+        help: text of the help, which stays as it is.
+        kind: type of the value; None = text, or what the declaration says.
         group: title of the group in the help (see `help_page.GROUPS`); None = the command's own options.
         is_common: `-h` shows this option.
     """
 
     def __init__(
         self,
-        *words: Any,
-        help: str | None = None,
+        declaration: str,
+        help: str,
+        kind: Any = None,
+        *,
         group: str | None = None,
         is_common: bool = False,
         **attributes: Any,
     ) -> None:
-        super().__init__(*words, **attributes)
+        words = declaration.split(" ")
+        names = [word for word in words if word.startswith("-")]
+        value = " ".join(words[len(names) :]) or None
+        if kind is None and value is not None and "|" in value:
+            kind, value = click.Choice(value.split("|")), None
+        if kind is None and value is None and "/" not in declaration and "count" not in attributes:
+            attributes["is_flag"] = True
+        super().__init__(names, metavar=value, type=kind, **attributes)
         self.help, self.group, self.is_common = help, group, is_common
 
 
@@ -358,74 +371,33 @@ def _parse_limit(text: str) -> tuple[str, int]:
 def _output_options() -> list[click.Parameter]:
     """Return the options about the output: its format and destination."""
     return in_group("Output", [
-        option(
-            ["-O", "--output-format"],
-            metavar="NAME",
-            shell_complete=complete_output_format,
-            help="text, json, jsonl, …; the help of each command lists its formats.",
-        ),
-        option(
-            ["-o", "--output"],
-            is_common=True,
-            type=PATH,
-            metavar="FILE",
-            help="Write to FILE, completely or not at all; default: stdout, except for tables.",
-        ),
-        option(
-            ["--overwrite"],
-            is_flag=True,
-            is_common=True,
-            help="Allow --output to replace an existing file; inputs are never replaced.",
-        ),
-        option(
-            ["--color"],
-            type=click.Choice(["auto", "always", "never"]),
-            default="auto",
-            help="Colour (default: on a terminal).",
-        ),
-        option(
-            ["--pager/--no-pager"],
-            default=True,
-            allow_from_autoenv=False,
-            help="Page long text on a terminal (default: yes).",
-        ),
-        option(["--ascii"], is_flag=True, help="No box characters."),
-        option(
-            ["--progress"],
-            type=click.Choice(["auto", "never", "plain", "json"]),
-            default="auto",
-            help="Progress on stderr: auto = on a terminal, until data is written to it or to a pipe.",
-        ),
-        option(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
-        option(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
+        option("-O --output-format NAME",
+            "text, json, jsonl, …; the help of each command lists its formats.",
+            shell_complete=complete_output_format),
+        option("-o --output FILE",
+            "Write to FILE, completely or not at all; default: stdout, except for tables.", PATH, is_common=True),
+        option("--overwrite", "Allow --output to replace an existing file; inputs are never replaced.", is_common=True),
+        option("--color auto|always|never", "Colour (default: on a terminal).", default="auto"),
+        option("--pager/--no-pager",
+            "Page long text on a terminal (default: yes).", default=True, allow_from_autoenv=False),
+        option("--ascii", "No box characters."),
+        option("--progress auto|never|plain|json",
+            "Progress on stderr: auto = on a terminal, until data is written to it or to a pipe.", default="auto"),
+        option("-v --verbose", "More diagnostics on stderr; repeatable.", count=True),
+        option("-q --quiet", "Fewer diagnostics; repeatable.", count=True),
     ])  # fmt: skip
 
 
 def _limit_options() -> list[click.Parameter]:
     return in_group("Limits", [
-        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Memory limit (default: 256MiB)."),
-        option(
-            ["--max"],
-            type=ParsedType("limit", _parse_limit),
-            multiple=True,
-            metavar="NAME=VALUE",
-            shell_complete=complete_limit,
-            help="record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of "
-            "one decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
-        ),
-        option(
-            ["--timeout"],
-            type=DURATION,
-            metavar="DURATION",
-            help="Stop after this time with a partial result and status 6.",
-        ),
-        option(
-            ["--jobs"],
-            type=click.IntRange(1, 256),
-            default=1,
-            metavar="N",
-            help="Number of local processes that share the files (default: 1).",
-        ),
+        option("--max-memory SIZE", "Memory limit (default: 256MiB).", SIZE),
+        option("--max NAME=VALUE",
+            "record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of one "
+            "decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
+            ParsedType("limit", _parse_limit), multiple=True, shell_complete=complete_limit),
+        option("--timeout DURATION", "Stop after this time with a partial result and status 6.", DURATION),
+        option("--jobs N",
+            "Number of local processes that share the files (default: 1).", click.IntRange(1, 256), default=1),
     ])  # fmt: skip
 
 
@@ -433,27 +405,18 @@ def global_options() -> list[click.Parameter]:
     """Return new objects of the global options, which are accepted before and after the command."""
     return [
         *in_group("Input", [
-            option(
-                ["-f", "--format"],
-                metavar="NAME",
-                shell_complete=complete_format_option,
-                help="Log format (default: detected by content); `list` prints all.",
-            ),
+            option("-f --format NAME",
+                "Log format (default: detected by content); `list` prints all.",
+                shell_complete=complete_format_option),
         ]),
         *_output_options(),
         *_limit_options(),
         *in_group("Configuration", [
-            option(
-                ["--backend"],
-                type=click.Choice(["auto", "native", "python"]),
-                default="auto",
-                help="Scanner backend (default: native code if available).",
-            ),
-            option(
-                ["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."
-            ),
-            option(["--no-config"], is_flag=True, help="Read no configuration file."),
-            option(["--debug"], is_flag=True, help="Show tracebacks."),
+            option("--backend auto|native|python",
+                "Scanner backend (default: native code if available).", default="auto"),
+            option("--config FILE", "Defaults of options, in TOML (default: the user's file).", PATH),
+            option("--no-config", "Read no configuration file."),
+            option("--debug", "Show tracebacks."),
         ]),
     ]  # fmt: skip
 
@@ -464,263 +427,150 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 def hint_options() -> list[click.Parameter]:
     """Return new options that name files with information that a log lacks; `HintOptions` holds them."""
     return in_group("Input", [
-        option(
-            ["--schema"],
-            type=PATH,
-            multiple=True,
-            metavar="FILE.sql",
-            is_common=True,
-            help="CREATE TABLE statements: names and types of columns; repeatable.",
-        ),
-        option(
-            ["--keyfile"],
-            type=PATH,
-            metavar="FILE",
-            is_common=True,
-            help="Keys of encrypted logs: a key file or a keyring.",
-        ),
-        option(
-            ["--keyfile-secret"], type=PATH, metavar="FILE", help="File with the password of an encrypted key file."
-        ),
+        option("--schema FILE.sql",
+            "CREATE TABLE statements: names and types of columns; repeatable.", PATH, multiple=True, is_common=True),
+        option("--keyfile FILE", "Keys of encrypted logs: a key file or a keyring.", PATH, is_common=True),
+        option("--keyfile-secret FILE", "File with the password of an encrypted key file.", PATH),
     ])  # fmt: skip
 
 
 def script_options() -> list[click.Parameter]:
     """Return new options of SQL scripts."""
     return in_group("SQL", [
-        option(
-            ["--rows"],
-            is_common=True,
-            type=click.Choice(["exact", "statements"]),
-            default="exact",
-            help="Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.",
-        ),
-        option(["--comments"], is_flag=True, help="Add readable comments about what the events change."),
-        option(
-            ["--with-gtids/--without-gtids"],
-            default=None,
-            help="Set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
-        ),
-        option(
-            ["--stop-before"],
-            metavar="STATEMENT",
-            help="Stop before the transaction that contains this statement: 'DROP TABLE shop.orders'.",
-        ),
-        option(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="Rename a database; repeatable."),
-        option(
-            ["--load-files"],
-            type=PATH,
-            metavar="DIR",
-            help="Directory for the data of LOAD DATA (default: beside the output, FILE.load).",
-        ),
+        option("--rows exact|statements",
+            "Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.", is_common=True,
+            default="exact"),
+        option("--comments", "Add readable comments about what the events change."),
+        option("--with-gtids/--without-gtids",
+            "Set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
+            default=None),
+        option("--stop-before STATEMENT",
+            "Stop before the transaction that contains this statement: 'DROP TABLE shop.orders'."),
+        option("--rewrite 'OLD->NEW'", "Rename a database; repeatable.", multiple=True),
+        option("--load-files DIR",
+            "Directory for the data of LOAD DATA (default: beside the output, FILE.load).", PATH),
     ])  # fmt: skip
 
 
 def envelope_options() -> list[click.Parameter]:
     """Return new options for change messages (Debezium, Maxwell, Canal)."""
     return in_group("Messages", [
-        option(
-            ["--envelope"],
-            is_common=True,
-            type=click.Choice(["debezium", "maxwell", "canal"]),
-            help="Row changes as messages in this shape, one per line or row; for jsonl and tables.",
-        ),
-        option(
-            ["--source-name"],
-            metavar="NAME",
-            help="debezium: value of source.name, which no log contains (default: left out).",
-        ),
-        option(
-            ["--tombstones/--no-tombstones"],
-            default=True,
-            help="debezium: after each delete, write a message with its key and the value null (default: yes).",
-        ),
-        option(
-            ["--provide-transaction-metadata"],
-            is_flag=True,
-            help="debezium: fill the member transaction, and write a message for each begin and end of a transaction.",
-        ),
-        option(
-            ["--include-query"],
-            is_flag=True,
-            help="debezium: fill source.query with the statement, where the log has it.",
-        ),
-        option(
-            ["--schema-messages"],
-            is_flag=True,
-            help="debezium: also write a message for each DDL statement, as on the schema change topic.",
-        ),
-        option(
-            ["--decimals"],
-            type=click.Choice(["precise", "string", "double"]),
-            default="precise",
-            help="debezium: DECIMAL as unscaled bytes in base64 (default), as text, or as a number.",
-        ),
-        option(
-            ["--times"],
-            type=click.Choice(["adaptive_time_microseconds", "connect"]),
-            default="adaptive_time_microseconds",
-            help="debezium: times in the precision of the column (default), or in milliseconds.",
-        ),
-        option(
-            ["--unsigned-bigint"],
-            type=click.Choice(["long", "precise"]),
-            default="long",
-            help="debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
-        ),
+        option("--envelope debezium|maxwell|canal",
+            "Row changes as messages in this shape, one per line or row; for jsonl and tables.", is_common=True),
+        option("--source-name NAME", "debezium: value of source.name, which no log contains (default: left out)."),
+        option("--tombstones/--no-tombstones",
+            "debezium: after each delete, write a message with its key and the value null (default: yes).",
+            default=True),
+        option("--provide-transaction-metadata",
+            "debezium: fill the member transaction, and write a message for each begin and end of a transaction."),
+        option("--include-query", "debezium: fill source.query with the statement, where the log has it."),
+        option("--schema-messages",
+            "debezium: also write a message for each DDL statement, as on the schema change topic."),
+        option("--decimals precise|string|double",
+            "debezium: DECIMAL as unscaled bytes in base64 (default), as text, or as a number.", default="precise"),
+        option("--times adaptive_time_microseconds|connect",
+            "debezium: times in the precision of the column (default), or in milliseconds.",
+            default="adaptive_time_microseconds"),
+        option("--unsigned-bigint long|precise",
+            "debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
+            default="long"),
     ])  # fmt: skip
 
 
 def level_option() -> click.Parameter:
     """Return a new option `--level`: which units count as records; `HintOptions` holds it."""
     return option(
-        ["--level"],
-        group="Input",
-        type=click.Choice(["page", "record", "event"]),
-        help="What counts as a record in logs of pages (default: record).",
+        "--level page|record|event", "What counts as a record in logs of pages (default: record).", group="Input"
     )
 
 
 def redo_option() -> click.Parameter:
     """Return a new option that names the redo log; `HintOptions` holds it."""
     return option(
-        ["--redo"],
+        "--redo FILE",
+        "InnoDB's redo log: shows what recovery would apply or discard.",
+        PATH,
         is_common=True,
         group="Input",
-        type=PATH,
-        metavar="FILE",
-        help="InnoDB's redo log: shows what recovery would apply or discard.",
     )
 
 
 def server_version_option() -> click.Parameter:
     """Return a new option for the server version whose rules apply to the replay."""
     return option(
-        ["--server-version"],
+        "--server-version X.Y",
+        "Version of the server that will start on these files, for example 3.9 (default: the version that wrote them).",
         is_common=True,
         group="Input",
-        metavar="X.Y",
-        help="Version of the server that will start on these files, for example 3.9 (default: the version that wrote "
-        "them).",
     )
 
 
 def _object_options() -> list[click.Parameter]:
     return in_group("Selection", [
-        option(
-            ["--object"],
-            multiple=True,
-            metavar="GLOB",
-            is_common=True,
-            help="Only this table, space or key; repeatable.",
-        ),
-        option(
-            ["--database"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.",
-        ),
-        option(
-            ["--table"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this name, in any database or those of --database; repeatable, adds to --object.",
-        ),
-        option(
-            ["--exclude-object"],
-            multiple=True,
-            metavar="GLOB",
-            help="Leave out this table, space or key; repeatable.",
-        ),
+        option("--object GLOB", "Only this table, space or key; repeatable.", multiple=True, is_common=True),
+        option("--database NAME",
+            "Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.", multiple=True),
+        option("--table NAME",
+            "Tables of this name, in any database or those of --database; repeatable, adds to --object.",
+            multiple=True),
+        option("--exclude-object GLOB", "Leave out this table, space or key; repeatable.", multiple=True),
     ])  # fmt: skip
 
 
 def selection_options() -> list[click.Parameter]:
     """Return new options that select records; `build_selection` reads them."""
     return in_group("Selection", [
-        option(
-            ["-j", "--start-position"],
-            metavar="POS",
-            is_common=True,
-            help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start "
-            "after this transaction. With several files an offset refers to the first one.",
-        ),
-        option(
-            ["--stop-position"],
-            metavar="POS",
-            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
-            "refers to the last one.",
-        ),
-        option(
-            ["--start-datetime"],
-            metavar="T",
-            is_common=True,
-            help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.",
-        ),
-        option(["--stop-datetime"], metavar="T", is_common=True, help="Stop before this time."),
-        option(["--local-time"], is_flag=True, help="Times without a zone are local."),
-        option(["-n", "--limit"], type=click.IntRange(0), metavar="N", is_common=True, help="At most N records."),
-        option(["--skip"], type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records."),
-        option(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
-        option(
-            ["--type"],
-            multiple=True,
-            metavar="NAME",
-            is_common=True,
-            shell_complete=complete_record_type,
-            help="Only records of this type; repeatable; `list` prints all.",
-        ),
+        option("-j --start-position POS",
+            "Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start after this "
+            "transaction. With several files an offset refers to the first one.", is_common=True),
+        option("--stop-position POS",
+            "Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset refers "
+            "to the last one."),
+        option("--start-datetime T",
+            "Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.", is_common=True),
+        option("--stop-datetime T", "Stop before this time.", is_common=True),
+        option("--local-time", "Times without a zone are local."),
+        option("-n --limit N", "At most N records.", click.IntRange(0), is_common=True),
+        option("--skip N", "Leave out the first N records.", click.IntRange(0), default=0),
+        option("--tail N", "Only the last N records.", click.IntRange(0)),
+        option("--type NAME",
+            "Only records of this type; repeatable; `list` prints all.", multiple=True, is_common=True,
+            shell_complete=complete_record_type),
         *_object_options(),
-        option(["--origin"], type=int, multiple=True, metavar="ID", help="Only this server or replica id; repeatable."),
-        option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Leave out this origin; repeatable."),
-        option(
-            ["--include-gtids"],
-            metavar="SET",
-            is_common=True,
-            help="Only transactions in the set: 0-1-42, uuid:1-5, ...",
-        ),
-        option(["--exclude-gtids"], metavar="SET", help="Leave out the transactions in the set."),
-        option(["--xid"], metavar="ID", help="Only the transaction with this id, as dump shows it (JSON: txn)."),
-        option(
-            ["--on-damage"],
-            group="Damage",
-            is_common=True,
-            type=click.Choice(["stop", "skip", "salvage"]),
-            help="What to do at damage (default: skip; convert: stop). stop: end there, convert writes "
-            "nothing; skip: continue at the next provable record; salvage: as skip, and also write well-framed but "
-            "unproven records, with the reason (docs/damage.md).",
-        ),
-        option(
-            ["--live"],
-            is_flag=True,
-            group="Damage",
-            help="The file may be growing: an unfinished tail is not a finding.",
-        ),
+        option("--origin ID", "Only this server or replica id; repeatable.", int, multiple=True),
+        option("--exclude-origin ID", "Leave out this origin; repeatable.", int, multiple=True),
+        option("--include-gtids SET", "Only transactions in the set: 0-1-42, uuid:1-5, ...", is_common=True),
+        option("--exclude-gtids SET", "Leave out the transactions in the set."),
+        option("--xid ID", "Only the transaction with this id, as dump shows it (JSON: txn)."),
+        option("--on-damage stop|skip|salvage",
+            "What to do at damage (default: skip; convert: stop). stop: end there, convert writes nothing; skip: "
+            "continue at the next provable record; salvage: as skip, and also write well-framed but unproven records, "
+            "with the reason (docs/damage.md).", group="Damage", is_common=True),
+        option("--live", "The file may be growing: an unfinished tail is not a finding.", group="Damage"),
     ])  # fmt: skip
 
 
 def where_option() -> click.Parameter:
     """Return a new option for a condition on records; `build_selection` reads it."""
     return option(
-        ["--where"],
+        "--where EXPR",
+        "Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, "
+        "body.NAME, before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (glob), is null, and, "
+        "or, not. --limit, --skip and --tail count matching records. In a script it selects rows, not whole "
+        "events.",
         group="Selection",
         is_common=True,
-        metavar="EXPR",
         shell_complete=complete_condition,
-        help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
-        "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (glob), is null, and, or, not. --limit, "
-        "--skip and --tail count matching records. In a script it selects rows, not whole events.",
     )
 
 
 def network_option() -> Option:
     """Return a new option that allows repairs on network file systems."""
     return option(
-        ["--allow-network-file-system"],
+        "--allow-network-file-system",
+        "Also change files on a network file system, where use by other machines cannot be detected.",
         group="Damage",
-        is_flag=True,
         allow_from_autoenv=False,
-        help="Also change files on a network file system, where use by other machines cannot be detected.",
     )
 
 
@@ -732,15 +582,11 @@ MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluste
 def spark_options(help: str = MASTER_HELP) -> list[click.Parameter]:
     """Return new options for Spark. help: help text of --master."""
     return in_group("Spark", [
-        option(["--master"], metavar="URL", is_common=True, help=help),
-        option(
-            ["--conf"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
+        option("--master URL", help, is_common=True),
+        option("--conf KEY=VALUE",
+            "A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
             "spark.binlogtool.waitExecutors=DURATION: how long to wait for executors before failing with status 4 "
-            "(default: 120s).",
-        ),
+            "(default: 120s).", multiple=True),
     ])  # fmt: skip
 
 

@@ -243,43 +243,21 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--policy"],
-            is_common=True,
-            type=click.Choice(["server", "strict", "force"]),
-            default="server",
-            help="Rules of the replay: server (the engine's own, default), strict (stop at any error), or force "
-            "(continue as the engine's recovery mode does).",
-        ),
-        option(
-            ["--against"],
-            is_common=True,
-            type=PATH,
-            metavar="STATE",
-            help="What the server has already applied: `position` of an earlier run (JSON), or a state file of the "
-            "server.",
-        ),
-        option(
-            ["--until"],
-            is_common=True,
-            metavar="POS",
-            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
-            "refers to the last one.",
-        ),
-        option(
-            ["--compare"],
-            type=PATH,
-            metavar="OTHER",
-            is_common=True,
-            help="Compare the resulting state with that of another log; with -q print only the comparison.",
-        ),
-        option(
-            ["--explain"],
-            metavar="RECORD",
-            is_common=True,
-            help="Explain why a record is applied or not: N, or FILE:N in a directory.",
-        ),
-        option(["--digest/--no-digest"], default=True, help="Compute a digest of the resulting state (default)."),
+        option("--policy server|strict|force",
+            "Rules of the replay: server (the engine's own, default), strict (stop at any error), or force (continue "
+            "as the engine's recovery mode does).", is_common=True, default="server"),
+        option("--against STATE",
+            "What the server has already applied: `position` of an earlier run (JSON), or a state file of the server.",
+            PATH, is_common=True),
+        option("--until POS",
+            "Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset refers "
+            "to the last one.", is_common=True),
+        option("--compare OTHER",
+            "Compare the resulting state with that of another log; with -q print only the comparison.", PATH,
+            is_common=True),
+        option("--explain RECORD",
+            "Explain why a record is applied or not: N, or FILE:N in a directory.", is_common=True),
+        option("--digest/--no-digest", "Compute a digest of the resulting state (default).", default=True),
         server_version_option(),
         *spark_options(),
         *hint_options(),
@@ -297,4 +275,4 @@ command = Command(
         ("why is this record skipped?", "binlogtool replay-dry-run --explain 00000000000000000042.xlog:7 one"),
         ("check that a repair loses nothing", "binlogtool replay-dry-run --compare repaired.xlog damaged.xlog"),
     ),
-)
+)  # fmt: skip

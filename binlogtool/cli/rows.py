@@ -263,20 +263,11 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--columns"],
-            multiple=True,
-            metavar="A,B",
-            is_common=True,
-            help="Only these columns, in this order; repeatable.",
-        ),
-        option(
-            ["--image"],
-            type=click.Choice(("after", "before", "both", "changes")),
-            is_common=True,
-            help="Which row image to print: after the change (default), before it, both, or only the changed columns. "
-            "A DELETE always has the row before it; changes has the key and the changed columns of an UPDATE.",
-        ),
+        option("--columns A,B", "Only these columns, in this order; repeatable.", multiple=True, is_common=True),
+        option("--image after|before|both|changes",
+            "Which row image to print: after the change (default), before it, both, or only the changed columns. A "
+            "DELETE always has the row before it; changes has the key and the changed columns of an UPDATE.",
+            is_common=True),
         *hint_options(),
         level_option(),
         *without_options(selection_options(), *_NOT_FOR_ROWS),
@@ -300,4 +291,4 @@ command = Command(
         ),
         ("into DuckDB, polars or pandas", "binlogtool rows -O arrow --object shop.orders bin.000002 > orders.arrows"),
     ),
-)
+)  # fmt: skip

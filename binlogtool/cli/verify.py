@@ -216,84 +216,37 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--depth"],
-            is_common=True,
-            type=click.Choice(["frame", "checksum", "payload", "set"]),
-            default="set",
-            help="Depth of the check: frame or checksum (the same check: frames and checksums), payload (also the "
-            "content of records), set (default: also order and missing files).",
-        ),
-        option(
-            ["--fail-on"],
-            is_common=True,
-            type=click.Choice(list(_LEVELS)),
-            default="error",
-            help="Lowest severity of a finding that makes the exit status 1 (default: error).",
-        ),
-        option(
-            ["--severity"],
-            multiple=True,
-            metavar="ID=LEVEL",
-            shell_complete=options.complete_severity,
-            help="Change the severity of a finding; repeatable.",
-        ),
-        option(
-            ["--ignore"],
-            is_common=True,
-            multiple=True,
-            metavar="ID[@FILE[:OFFSET]]",
-            shell_complete=options.complete_finding_id,
-            help="Ignore a finding; repeatable.",
-        ),
-        option(["--baseline"], type=PATH, metavar="FILE", help="Ignore the findings listed in FILE."),
-        option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
-        option(
-            ["--report"],
-            is_common=True,
-            multiple=True,
-            metavar="KIND=FILE",
-            shell_complete=options.complete_report,
-            help="Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
+        option("--depth frame|checksum|payload|set",
+            "Depth of the check: frame or checksum (the same check: frames and checksums), payload (also the content "
+            "of records), set (default: also order and missing files).", is_common=True, default="set"),
+        option("--fail-on",
+            "Lowest severity of a finding that makes the exit status 1 (default: error).",
+            click.Choice(list(_LEVELS)), is_common=True, default="error"),
+        option("--severity ID=LEVEL",
+            "Change the severity of a finding; repeatable.", multiple=True, shell_complete=options.complete_severity),
+        option("--ignore ID[@FILE[:OFFSET]]",
+            "Ignore a finding; repeatable.", is_common=True, multiple=True,
+            shell_complete=options.complete_finding_id),
+        option("--baseline FILE", "Ignore the findings listed in FILE.", PATH),
+        option("--write-baseline FILE", "Save the findings as a baseline.", PATH),
+        option("--report KIND=FILE",
+            "Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
             "html (a page with a map of each file); or github, without FILE (annotations); repeatable.",
-        ),
-        option(
-            ["--state"],
-            is_common=True,
-            type=PATH,
-            metavar="FILE",
-            help="Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
+            is_common=True, multiple=True, shell_complete=options.complete_report),
+        option("--state FILE",
+            "Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
             "unchanged if size, times and inode of all its files are; named files of one directory count as one path. "
-            "Damage that changes none of these is not found: use a new FILE each week.",
-        ),
-        option(
-            ["--max-duration"],
-            type=DURATION,
-            metavar="DURATION",
-            help="Stop after this time with status 6; use --state to continue later.",
-        ),
-        option(
-            ["--expect-closed"],
-            group="Damage",
-            is_common=True,
-            is_flag=True,
-            help="The logs are not in use: a torn end and a missing end mark are errors. A note says where a format "
-            "has no end mark.",
-        ),
-        option(
-            ["--max-age"],
-            type=AGE,
-            metavar="DURATION",
-            help="Report a log whose newest record is older than this, for example 26h: the backup stopped copying. "
-            "Without times in the records, the modification time of the file counts.",
-        ),
-        option(
-            ["--live"],
-            is_flag=True,
-            group="Damage",
-            is_common=True,
-            help="The files may be growing: an unfinished tail is not a finding.",
-        ),
+            "Damage that changes none of these is not found: use a new FILE each week.", PATH, is_common=True),
+        option("--max-duration DURATION",
+            "Stop after this time with status 6; use --state to continue later.", DURATION),
+        option("--expect-closed",
+            "The logs are not in use: a torn end and a missing end mark are errors. A note says where a format has no "
+            "end mark.", group="Damage", is_common=True),
+        option("--max-age DURATION",
+            "Report a log whose newest record is older than this, for example 26h: the backup stopped copying. "
+            "Without times in the records, the modification time of the file counts.", AGE),
+        option("--live",
+            "The files may be growing: an unfinished tail is not a finding.", group="Damage", is_common=True),
         *spark_options(),
         *hint_options(),
         redo_option(),
@@ -317,4 +270,4 @@ command = Command(
             "binlogtool verify --master spark://10.0.0.5:7077 -O json /fleet > fleet.json",
         ),
     ),
-)
+)  # fmt: skip
