@@ -63,7 +63,7 @@ class RepairPolicy(msgspec.Struct, frozen=True):
         return {name: value for name, value in members.items() if value is not None and value is not False}
 
 
-class FilePlan(msgspec.Struct, frozen=True):
+class FilePlan(msgspec.Struct, frozen=True, array_like=True):
     """The repair of one file.
 
     Attributes:
@@ -130,33 +130,16 @@ class FilePlan(msgspec.Struct, frozen=True):
         }
 
 
-_PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
-PackableFilePlan = FilePlan | bytes
-"""Plan for one file, packed or not."""
-
-
-def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
-    """Pack the plan for an unchanged file, to a quarter of its memory; return other plans unchanged."""
-    if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
-        return plan
-    return verify_report.pack_struct(plan) or plan
-
-
-def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
-    """Return the plan that `pack_file_plan` may have packed."""
-    if not isinstance(packed_plan, bytes):
-        return packed_plan
-    values = msgspec.msgpack.decode(packed_plan)
-    values[_PIECES_INDEX] = ()
-    return FilePlan(*values)
-
-
 class FilePlans(verify_report.CompactList[FilePlan]):
     """Plans for many files, in the order of the files."""
 
     __slots__ = ()
-    pack = staticmethod(pack_file_plan)
-    unpack = staticmethod(unpack_file_plan)
+    struct = FilePlan
+
+    @staticmethod
+    def is_packable(value: FilePlan, /) -> bool:
+        """Return True for the plans of unchanged files."""
+        return value.action == "none" and not value.pieces
 
 
 def pieces_to_json(pieces: tuple[ResultPiece, ...]) -> list[dict[str, Any]]:

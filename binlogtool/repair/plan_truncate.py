@@ -36,14 +36,11 @@ from binlogtool.repair.plan import (
     WHOLE_LOG_ADVICE,
     FilePlan,
     FilePlans,
-    PackableFilePlan,
     RepairPlan,
     RepairPolicy,
     check_empty_result,
     check_loss_limits,
     collect_refusals,
-    pack_file_plan,
-    unpack_file_plan,
 )
 from binlogtool.repair.repaired_content import (
     ExaminedLog,
@@ -425,20 +422,20 @@ class FilePlanDrafts:
 
     def __init__(self) -> None:
         self.noteworthy: dict[str, FilePlanDraft] = {}
-        self._items: list[PackableFilePlan | str] = []
+        self._items: list[FilePlan | bytes | str] = []
 
     def add(self, draft: FilePlanDraft) -> None:
         """Append the draft for the next file."""
         plan = draft.plan
         if plan.action == "none" and not (draft.notes or draft.reasons):
-            self._items.append(pack_file_plan(plan))
+            self._items.append(FilePlans.pack(plan))
         else:
             self._items.append(plan.path)
             self.noteworthy[plan.path] = draft
 
     def __iter__(self) -> Iterator[FilePlanDraft]:
         return (
-            self.noteworthy[one] if isinstance(one, str) else FilePlanDraft(unpack_file_plan(one))
+            self.noteworthy[one] if isinstance(one, str) else FilePlanDraft(FilePlans.unpack(one))
             for one in self._items
         )
 
