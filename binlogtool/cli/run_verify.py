@@ -22,7 +22,7 @@ import binlogtool
 from binlogtool import __version__, formats
 from binlogtool import limits as limits_module
 from binlogtool.cli.options import PATH
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import make_finding
 from binlogtool.verification.verify_report import (
     FileReport,
@@ -350,14 +350,12 @@ class VerifyState:
             UsageError: the file is of another kind, or was modified.
         """
         lines, entries = list[bytes](), dict[str, _StateLine]()
-        try:
+        with name_os_errors(path):
             if os.path.exists(path):
                 if not stat.S_ISREG(os.stat(path).st_mode):
                     raise UsageError(f"--state {path}: not a regular file; name a file that keeps the results")
                 with open(path, "rb") as file:
                     lines = file.read().split(b"\n")
-        except OSError as error:
-            raise InputOutputError(f"{path}: {error.strerror}") from None
         for number, line in enumerate(lines):
             if not line:
                 continue
@@ -434,15 +432,12 @@ class VerifyState:
             report_to_dict(report),
         )
         line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
-        try:
-            with open(self._path, "a+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                _end_torn_line(file.fileno())
-                file.write(line.encode("ascii") + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputOutputError(f"{self._path}: {error.strerror}") from None
+        with name_os_errors(self._path), open(self._path, "a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _end_torn_line(file.fileno())
+            file.write(line.encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         self._entries[entry.path] = entry
 
 
@@ -553,12 +548,9 @@ def _file_stamp(path: str) -> list[int] | None:
 
 def _hash_file(path: str) -> str:
     digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror}") from None
+    with name_os_errors(path), open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -23,7 +23,7 @@ from binlogtool.cli.options import (
     require_paths,
     spark_options,
 )
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import Severity
 from binlogtool.report.finding_policy import (
     FindingPolicy,
@@ -180,11 +180,8 @@ def _print_report(
 
 
 def _read_file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror}") from None
+    with name_os_errors(path), open(path, "rb") as file:
+        return file.read()
 
 
 def _parse_report(text: str) -> tuple[str, str]:
@@ -202,11 +199,8 @@ def _write_github_summary(report: Report) -> None:
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        try:
-            with open(summary, "ab") as file:
-                file.write(binlogtool.render_report(report, "markdown"))
-        except OSError as error:
-            raise InputOutputError(f"{summary}: {error.strerror}") from None
+        with name_os_errors(summary), open(summary, "ab") as file:
+            file.write(binlogtool.render_report(report, "markdown"))
 
 
 command = Command(

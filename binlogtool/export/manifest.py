@@ -26,7 +26,7 @@ from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_fil
 from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
-from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
 from binlogtool.format_api.format import FileHead, Hints
 from binlogtool.limits import MIB, Limits, parse_size
@@ -391,10 +391,8 @@ def read_stamp(path: str) -> FileStamp:
         from binlogtool.core.remote_files import read_remote_stamp
 
         return read_remote_stamp(path)
-    try:
+    with name_os_errors(path, "cannot be read"):
         stat = os.stat(path)
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
     return stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino
 
 
@@ -404,11 +402,8 @@ def hash_file(path: str) -> str:
         from binlogtool.core.remote_files import hash_remote_file
 
         return hash_remote_file(path)
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    with name_os_errors(path, "cannot be read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- Distribution of files among tasks by size ---

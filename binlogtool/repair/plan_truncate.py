@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url, make_readable_file
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
-from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError, name_os_errors
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import (
     FileFix,
@@ -512,7 +512,7 @@ def bind_to_file(plan: FilePlan) -> FilePlan:
         return replace(plan, sha256_kept=nothing, sha256_cut=nothing)
     path = os.path.realpath(plan.path)
     kept = [p for p in plan.pieces if p.is_original]
-    try:
+    with name_os_errors(plan.path, "cannot be read"):
         fd = SYSTEM.open(path, READ)
         try:
             status = os.fstat(fd)
@@ -521,8 +521,6 @@ def bind_to_file(plan: FilePlan) -> FilePlan:
             hashes = hash_parts(SYSTEM, fd, kept, plan.size, hash_whole=False)
         finally:
             SYSTEM.close(fd)
-    except OSError as error:
-        raise InputOutputError(f"{plan.path}: cannot be read: {error.strerror}") from error
     return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
 
 
