@@ -205,6 +205,10 @@ class GlobalSettings(msgspec.Struct, frozen=True):
         values = {name: value for name in ("max_memory", "timeout") if (value := getattr(self, name)) is not None}
         return Limits(**values, **dict(self.max))
 
+    def make_read_options(self, hints: binlogtool.Hints | None) -> dict[str, Any]:
+        """Return the arguments of the library that say how a log is read."""
+        return {"format": self.format, "limits": self.limits, "backend": self.backend, "hints": hints}
+
     def choose_output_format(self, choices: Sequence[str]) -> str:
         """Return the output format; the first choice is the default.
 

@@ -40,10 +40,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     next_command_options = options.hints.to_read_options(settings.format)
     diagnoses = binlogtool.diagnose(
         options.paths,
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
+        **settings.make_read_options(options.hints.read()),
         server_version=options.server_version,
         live=options.live,
     )

@@ -197,9 +197,7 @@ def read_parts(
     settings = run.settings
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     read_limits = replace(settings.limits, max_whole=limits.LONG_VALUE_BYTES) if in_pieces else settings.limits
-    with binlogtool.open(
-        paths, format=settings.format, limits=read_limits, backend=settings.backend, hints=log_hints
-    ) as log:
+    with binlogtool.open(paths, **settings.make_read_options(log_hints) | {"limits": read_limits}) as log:
         run.report_skipped_files()
         log.track_names(record_selection)
         is_empty: bool | None = None
@@ -507,10 +505,8 @@ def follow_logs(
     settings, is_reported, is_first = run.settings, False, True
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     with binlogtool.follow(
-        paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
-        hints=options.hints, decode=options.decode,
-        raw=options.raw,
-    ) as follower:  # fmt: skip
+        paths, selection, **settings.make_read_options(options.hints), decode=options.decode, raw=options.raw
+    ) as follower:
         while is_first or not _is_over(deadline):
             for part in follower.look():
                 if _is_over(deadline):  # only now: after the last part of a check, all data was printed
@@ -531,11 +527,8 @@ def _find_unmatched_names(
     run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
 ) -> tuple[str, ...]:
     """Return a message for each name in the selection that the files do not contain yet."""
-    settings = run.settings
     try:
-        with binlogtool.open(
-            paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=options.hints
-        ) as log:
+        with binlogtool.open(paths, **run.settings.make_read_options(options.hints)) as log:
             if log.is_stream:
                 return ()
             unmatched = log.find_unmatched(selection, 0)

@@ -85,13 +85,7 @@ def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOpt
     _refuse_selection(options)
     if form == "svg" and options.all:
         raise click.UsageError("--all cannot be used with -O svg, which shows the first differences only.")
-    settings, log_hints = run.settings, options.hints.read()
-    read_options: dict[str, Any] = {
-        "format": settings.format,
-        "limits": settings.limits,
-        "backend": settings.backend,
-        "hints": log_hints,
-    }
+    settings, read_options = run.settings, run.settings.make_read_options(options.hints.read())
     limits.relax_gc()
     with (
         binlogtool.open(paths[0], **read_options) as first_log,
@@ -198,13 +192,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
         raise click.UsageError("--all needs --diff.")
     settings, annotate_options = run.settings, _make_annotate_options(options)
     limits.relax_gc()
-    with binlogtool.open(
-        paths[0],
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
-    ) as log:
+    with binlogtool.open(paths[0], **settings.make_read_options(options.hints.read())) as log:
         extra_options = {"live": options.selection.live, "folds": form == "text"}
         annotated_log = binlogtool.annotate_log(
             log, limits=settings.limits, backend=settings.backend, **extra_options, **annotate_options

@@ -688,12 +688,7 @@ def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binl
     """Report a --schema that defines no table of the logs; a stream cannot be read for it."""
     if hints is None or hints.schema is None or "-" in paths:
         return
-    import binlogtool
-
-    settings = run.settings
-    with binlogtool.open(
-        paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=hints
-    ) as log:
+    with binlogtool.open(paths, **run.settings.make_read_options(hints)) as log:
         if text := log.find_unmatched_schema():
             run.say(text, level=-1)
 

@@ -104,13 +104,9 @@ class _ReplayCaller:
     """Caller of the library's replay with the options of the command line."""
 
     def __init__(self, run: CommandRun, options: ReplayDryRunOptions, next_command_options: GivenReadOptions) -> None:
-        settings = run.settings
         self.run, self.next_command_options = run, next_command_options
         self._replay_options: dict[str, Any] = {
-            "format": settings.format,
-            "limits": settings.limits,
-            "backend": settings.backend,
-            "hints": options.hints.read(),
+            **run.settings.make_read_options(options.hints.read()),
             "master": build_master(options.master, options.conf),
             **{name: getattr(options, name) for name in ("policy", "against", "until", "digest", "server_version")},
             "on_step": lambda step: run.progress.update_stage(*step[:2], total=step[2]),

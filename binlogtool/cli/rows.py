@@ -62,10 +62,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     selection, troubles = options.selection.build(on_damage="skip"), list[FileFinding]()
     with (
         spool_standard_input() if "-" in options.paths else nullcontext(),
-        binlogtool.open(
-            options.paths, format=settings.format, limits=settings.limits, backend=settings.backend,
-            hints=options.hints.read(),
-        ) as log,
+        binlogtool.open(options.paths, **settings.make_read_options(options.hints.read())) as log,
         run.open_output(text=form == "text", inputs=options.paths) as out,
     ):  # fmt: skip
         if form == "arrow" and out.isatty():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -140,12 +140,7 @@ class _TruncateRunner:
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
         self._next_command_options = options.hints.to_read_options(settings.format)
-        self._read_options: dict[str, Any] = {
-            "format": settings.format,
-            "limits": settings.limits,
-            "backend": settings.backend,
-            "hints": options.hints.read(),
-        }
+        self._read_options = settings.make_read_options(options.hints.read())
 
     def process_path(self, out: OutputDestination, path: str) -> None:
         """Plan the repair of one log, and print, save or apply the plan as the options request."""
