@@ -29,6 +29,7 @@ from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
 from binlogtool.format_api.format import FileHead, Hints
+from binlogtool.format_api.json_values import pick_members
 from binlogtool.limits import MIB, Limits, parse_size
 
 # --- Spark job health ---
@@ -272,19 +273,15 @@ class Manifest(msgspec.Struct, frozen=True):
             "to": self.to,
             "output": self.output if self.complete else None,
             "on_damage": self.on_damage,
-            "inputs": [_pick_attributes(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
-            "outputs": [_pick_attributes(o, "path", "rows", "size", "sha256") for o in self.outputs],
+            "inputs": [pick_members(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
+            "outputs": [pick_members(o, "path", "rows", "size", "sha256") for o in self.outputs],
             "rows": self.rows,
             "damage_rows": self.damage,
             "findings": [dict(f) for f in self.findings],
             "finding_counts": dict(self.finding_counts),
-            "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
+            "checks": [pick_members(c, "name", "detail") for c in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
-
-
-def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 # --- Input files of a request ---

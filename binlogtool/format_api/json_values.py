@@ -42,6 +42,11 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 """Value of `--bytes` -> function that encodes bytes."""
 
 
+def pick_members(value: Any, *names: str) -> dict[str, Any]:
+    """Return the attributes of these names as a JSON object."""
+    return {name: getattr(value, name) for name in names}
+
+
 class JsonStyle(msgspec.Struct, frozen=True):
     """Style of values in JSON. bytes_form: a key of `BYTES_FORMS`."""
 

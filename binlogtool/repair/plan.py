@@ -9,6 +9,7 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece, is_header_correction
+from binlogtool.format_api.json_values import pick_members
 from binlogtool.verification import verify_report
 from binlogtool.verification.verify_report import FileReport, SkippedFiles
 
@@ -114,16 +115,10 @@ class FilePlan(msgspec.Struct, frozen=True, array_like=True):
     def as_value(self) -> dict[str, Any]:
         """Return the JSON value of the file plan, an item of the plan's `files`."""
         return {
-            "path": self.path,
-            "size": self.size,
-            "action": self.action,
-            "durable_end": self.durable_end,
-            "cut_bytes": self.cut_bytes,
-            "cut_valid_records": self.cut_valid_records,
+            **pick_members(self, "path", "size", "action", "durable_end", "cut_bytes", "cut_valid_records"),
             "proof": dict(self.proof),
-            "sha256_kept": self.sha256_kept,
-            "sha256_cut": self.sha256_cut,
-            **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
+            **pick_members(self, "sha256_kept", "sha256_cut"),
+            **(pick_members(self, "inode", "mtime_ns") if self.inode is not None else {}),
             **({"made_like": self.made_like} if self.made_like is not None else {}),
             **({"result": pieces_to_json(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
             **({"grows_to": self.result_size} if self.result_size > self.size else {}),

@@ -43,7 +43,7 @@ from binlogtool.annotation.compare_logs import (
     row_bytes,
 )
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe, pick_members
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
@@ -533,9 +533,7 @@ def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
         return None
     unit = side.unit
     return {
-        "start": unit.start,
-        "end": unit.end,
-        "kind": unit.kind,
+        **pick_members(unit, "start", "end", "kind"),
         "record": unit.record if unit.record_count else None,
         "records": unit.record_count,
         "types": list(dict.fromkeys(type_ for type_, _, _ in unit.content)),

@@ -18,7 +18,7 @@ from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.json_values import encode_document, pick_members
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,
@@ -716,9 +716,7 @@ def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]
     """Return the value of `undo -O json`."""
     return {
         "schema": "binlogtool/undo/1",
-        "undo": plan.undo,
-        "state": plan.state,
-        "made": plan.made,
+        **pick_members(plan, "undo", "state", "made"),
         "refused": bool(plan.reasons),
         "reasons": list(plan.reasons),
         "files": [{"action": action, **dict(back._asdict())} for _, action, back in plan.files],
@@ -737,19 +735,12 @@ def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 def file_report_to_json(file: FileReport) -> dict[str, Any]:
     """Return one member of `files`. The members first_seq, last_seq and details are additions to the shape."""
     return {
-        "path": file.path,
-        "format": file.format,
-        "variant": file.variant,
-        "size": file.size,
-        "records": file.records,
+        **pick_members(file, "path", "format", "variant", "size", "records"),
         "record_types": dict(file.record_types),
-        "transactions": file.transactions,
-        "durable_end": file.durable_end,
-        "closed": file.closed,
+        **pick_members(file, "transactions", "durable_end", "closed"),
         "bytes": dict(file.bytes),
         "findings": findings_to_json(file.findings),
-        "first_seq": file.first_seq,
-        "last_seq": file.last_seq,
+        **pick_members(file, "first_seq", "last_seq"),
         **({"encrypted": True} if file.is_encrypted else {}),
         **({"details": dict(file.details)} if file.details else {}),
     }
@@ -758,8 +749,7 @@ def file_report_to_json(file: FileReport) -> dict[str, Any]:
 def set_report_to_json(set_report: SetReport) -> dict[str, Any]:
     """Return one member of `sets`."""
     return {
-        "path": set_report.path,
-        "format": set_report.format,
+        **pick_members(set_report, "path", "format"),
         "members": list(set_report.members),
         "findings": findings_to_json(set_report.findings),
     }
@@ -767,7 +757,7 @@ def set_report_to_json(set_report: SetReport) -> dict[str, Any]:
 
 def failure_to_json(failure: PathFailure) -> dict[str, Any]:
     """Return one member of `failures`: a path that could not be read."""
-    return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
+    return pick_members(failure, "path", "message", "exit_code")
 
 
 def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
