@@ -251,13 +251,12 @@ def _with_progress(
 def _write_json(
     run: CommandRun, name: str, size: int | None, pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.report.annotated_bytes import AnnotationJsonWriter
+    from binlogtool.report.annotated_bytes import encode_annotation
 
-    writer, findings = AnnotationJsonWriter(name, size or 0), FindingCollector(run.settings.limits.max_findings_per_id)
-    for piece in _with_progress(run, pieces, findings, size):
-        for text in writer.encode_rows(piece.rows):
-            out.write(text)
-    out.write(writer.finish(findings.as_tuple()))
+    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    rows = (row for piece in _with_progress(run, pieces, findings, size) for row in piece.rows)
+    for text in encode_annotation(name, size or 0, rows, findings.as_tuple):
+        out.write(text)
 
 
 def _is_whole_file(options: dict[str, Any]) -> bool:

@@ -80,7 +80,7 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
-    from binlogtool.cli.run_verify import VerifyOptions, collect_reports
+    from binlogtool.cli.run_verify import VerifyJob, VerifyOptions, collect_reports
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
@@ -91,17 +91,11 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     state = None if options.state is None else _load_state(run, options.state)
     if options.max_age is not None and (options.depth not in ("payload", "set") or master is not None):
         raise UsageError("--max-age needs --depth payload or set, and cannot be combined with --master")
-    work = VerifyOptions(
-        options.depth,
-        options.expect_closed,
-        options.live,
-        state=state,
-        max_duration=options.max_duration,
-        hints=log_hints,
-        master=master,
-        times=options.max_age is not None,
-    )
-    collected = collect_reports(run, options.paths, work)
+    job = VerifyJob(
+        "", settings.format, options.depth, settings.limits, settings.backend, options.live, options.expect_closed,
+        log_hints, times=options.max_age is not None,
+    )  # fmt: skip
+    collected = collect_reports(run, options.paths, VerifyOptions(job, state, options.max_duration, master))
     if options.max_age is not None:
         from datetime import UTC, datetime
 

@@ -20,7 +20,7 @@ import html
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -43,7 +43,7 @@ from binlogtool.annotation.compare_logs import (
     row_bytes,
 )
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe, pick_members
+from binlogtool.format_api.json_values import JsonStyle, encode_in_pieces, pick_members
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
@@ -398,17 +398,6 @@ def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list
 # --- `hexdump-annotate -O json` (binlogtool/annotate/1) ---
 
 _STYLE = JsonStyle()
-_FIELDS = b'"fields": []'
-
-
-def _make_envelope(file: str, size: int, findings: Sequence[Finding]) -> dict[str, Any]:
-    return {
-        "schema": "binlogtool/annotate/1",
-        "file": file,
-        "size": size,
-        "fields": [],
-        "findings": findings_to_json(findings),
-    }
 
 
 def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
@@ -427,40 +416,23 @@ def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
         }
 
 
-class AnnotationJsonWriter:
-    """Writer of the document, piece by piece as the rows arrive.
+def encode_annotation(
+    file: str, size: int, rows: Iterable[FieldRow], list_findings: Callable[[], Sequence[Finding]]
+) -> Iterator[bytes]:
+    """Yield the document, piece by piece as the rows arrive. list_findings: called after the rows.
 
     The members `space` (of decompressed rows) and `ok` (of damaged rows) are additions to the documented shape.
     """
 
-    def __init__(self, file: str, size: int) -> None:
-        self._file, self._size = file, size
-        self._separator = b""
+    def make_document() -> dict[str, Any]:
+        findings = findings_to_json(list_findings())
+        return {"schema": "binlogtool/annotate/1", "file": file, "size": size, "fields": [], "findings": findings}
 
-    def encode_rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
-        """Yield the JSON of the next members of `fields`."""
-        for field in fields_to_json(rows):
-            yield (self._separator or self._encode_start()) + b"\n    " + encode_member(field)
-            self._separator = b","
-
-    def _encode_start(self) -> bytes:
-        return encode_document(_make_envelope(self._file, self._size, ())).partition(_FIELDS)[0] + _FIELDS[:-1]
-
-    def finish(self, findings: Sequence[Finding]) -> bytes:
-        """Return the end of the document, after the rows."""
-        whole = encode_document(_make_envelope(self._file, self._size, findings))
-        return b"\n  ]" + whole.partition(_FIELDS)[2] if self._separator else whole
-
-
-def encode_member(field: dict[str, Any]) -> bytes:
-    """Encode a member of an array of a document, indented as `encode_document` does."""
-    text = msgspec.json.format(msgspec.json.encode(_STYLE.to_json_value(field)), indent=2)
-    return escape_unsafe(text).replace(b"\n", b"\n    ")
+    return encode_in_pieces(make_document, "fields", fields_to_json(rows))
 
 
 # --- `hexdump-annotate --diff OTHER -O json` (binlogtool/diff/1) ---
 
-_PARTS = b'"parts": []'
 _KINDS = {"~": "changed", "-": "only-a", "+": "only-b"}
 
 
@@ -478,12 +450,7 @@ class DiffJsonWriter:
 
     def encode_parts(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
         """Yield the whole document."""
-        separator = encode_document(self._make_envelope()).partition(_PARTS)[0] + _PARTS[:-1]
-        for part in self._iter_members(parts):
-            yield separator + b"\n    " + encode_member(part)
-            separator = b","
-        document_end = encode_document(self._make_envelope()).partition(_PARTS)[2]
-        yield b"\n  ]" + document_end if separator == b"," else separator + b"]" + document_end
+        return encode_in_pieces(self._make_envelope, "parts", self._iter_members(parts))
 
     def _make_envelope(self) -> dict[str, Any]:
         a, b = self._comparison.a, self._comparison.b
@@ -581,18 +548,7 @@ class DiffText(msgspec.Struct):
                 yield from self._render_one_sided(kind, group)
 
     def _render_equal(self, parts: Iterable[DiffPart]) -> Iterator[str]:
-        for equal_range in join_equal_ranges(parts):
-            moved_text = (
-                ""
-                if equal_range.start == equal_range.other_start
-                else f", in B from {format_offset(equal_range.other_start)}"
-            )
-            records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-            size = format_count(equal_range.end - equal_range.start)
-            yield (
-                f"= {format_offset(equal_range.start)}..{format_offset(equal_range.end)}  the "
-                f"same{records}, {size} bytes{moved_text}"
-            )
+        yield from (f"= {_describe_equal(one)}{_describe_move(one)}" for one in join_equal_ranges(parts))
 
     def _render_changed(self, part: DiffPart) -> Iterator[str]:
         assert isinstance(part, UnitDiff) and part.a is not None and part.b is not None
@@ -742,7 +698,8 @@ class DiffPage:
         """Yield the sections of all parts."""
         for kind, group in groupby(parts, diff_sign):
             if kind == "=":
-                yield from (self._render_line(_describe_equal(one)) for one in join_equal_ranges(group))
+                for one in join_equal_ranges(group):
+                    yield self._render_line(f"= {_describe_equal(one).replace('  ', ' ')}{_describe_move(one)}")
             else:
                 yield from self._render_run(group)
 
@@ -798,14 +755,14 @@ class DiffPage:
 
 
 def _describe_equal(equal_range: EqualRange) -> str:
-    moved_text = (
-        "" if equal_range.start == equal_range.other_start else f", in B from {format_offset(equal_range.other_start)}"
-    )
     records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-    return (
-        f"= {format_offset(equal_range.start)}..{format_offset(equal_range.end)} the same{records}, "
-        f"{format_count(equal_range.end - equal_range.start)} bytes{moved_text}"
-    )
+    place = f"{format_offset(equal_range.start)}..{format_offset(equal_range.end)}"
+    return f"{place}  the same{records}, {format_count(equal_range.end - equal_range.start)} bytes"
+
+
+def _describe_move(equal_range: EqualRange) -> str:
+    is_moved = equal_range.start != equal_range.other_start
+    return f", in B from {format_offset(equal_range.other_start)}" if is_moved else ""
 
 
 def _differing_fields(field_diffs: Iterable[FieldDiff], side: str) -> dict[tuple[str, str, int], list[tuple[int, int]]]:
@@ -868,12 +825,7 @@ class DiffPicture(msgspec.Struct):
 
     def _draw_equal(self, parts: Iterable[DiffPart]) -> Iterator[list[str]]:
         for equal_range in join_equal_ranges(parts):
-            records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-            text = (
-                f"{format_offset(equal_range.start)}..{format_offset(equal_range.end)}  the "
-                f"same{records}, {format_count(equal_range.end - equal_range.start)} bytes"
-            )
-            yield [draw_text(_SIGN_X, 15, "=", "d"), draw_text(_OFFSET_X, 15, text, "d")]
+            yield [draw_text(_SIGN_X, 15, "=", "d"), draw_text(_OFFSET_X, 15, _describe_equal(equal_range), "d")]
 
     def _draw_different(self, kind: str, parts: Iterable[DiffPart]) -> Iterator[list[str]]:
         for part in parts:

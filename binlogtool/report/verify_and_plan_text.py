@@ -18,7 +18,7 @@ from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.format_api.json_values import encode_document, pick_members
+from binlogtool.format_api.json_values import encode_in_pieces, pick_members
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,
@@ -767,17 +767,8 @@ def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
 
 def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
     """Yield `verify -O json` in pieces, one per file: all files as plain values would take many times the memory."""
-    before, _, after = encode_document(_make_verify_document(report, version)).partition(_NO_FILES)
-    if not report.files:
-        yield before + _NO_FILES + after
-        return
-    for number, file in enumerate(report.files):
-        yield (b"," if number else before + b'\n  "files": [') + b"\n    "
-        yield encode_document(file_report_to_json(file)).rstrip(b"\n").replace(b"\n", b"\n    ")
-    yield b"\n  ]" + after
-
-
-_NO_FILES = b'\n  "files": []'
+    document = _make_verify_document(report, version)
+    return encode_in_pieces(lambda: document, "files", map(file_report_to_json, report.files))
 
 
 def _make_verify_document(report: Report, version: str) -> dict[str, Any]:
