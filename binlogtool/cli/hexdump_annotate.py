@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -93,15 +93,31 @@ def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOpt
     ):
         comparison = binlogtool.compare(first_log, second_log, limits=settings.limits, backend=settings.backend)
         with run.open_output(text=form == "text", inputs=paths) as out:
-            write_difference: Callable[..., bool] = {
-                "text": _write_diff_text,
-                "json": _write_diff_json,
-                "html": _write_diff_html,
-                "svg": _write_diff_svg,
-            }[form]
-            differs = write_difference(run, comparison, options, out)
-    run.status = int(differs)
+            differences = _write_differences(run, comparison, options, out, form)
+    run.status = int(differences > 0)
     return run.status
+
+
+def _write_differences(
+    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination, form: str
+) -> int:
+    """Write the differences in the form; return their number."""
+    from binlogtool.report.annotated_bytes import DiffJsonWriter, DiffPage, DiffPicture, DiffText
+    from binlogtool.terminal.escape import escape
+
+    parts = _with_diff_progress(run, comparison)
+    if form == "text":
+        lines = DiffText(hexdump_options(run, options, out, 2), options.all)
+        for name, file in (("A", comparison.a), ("B", comparison.b)):
+            out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
+        out.write_lines(lines.render(parts))
+        return lines.difference_count
+    writer: DiffJsonWriter | DiffPage | DiffPicture = DiffPicture(comparison)
+    if form != "svg":
+        writer = (DiffJsonWriter if form == "json" else DiffPage)(comparison, shows_all=options.all)
+    for data in writer.encode(parts):
+        out.write(data)
+    return writer.difference_count
 
 
 def _refuse_selection(options: HexdumpCommandOptions) -> None:
@@ -122,53 +138,6 @@ def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[
         yield part
         if part.end is not None:
             run.progress.update_stage("hexdump-annotate", part.end, total=comparison.a.size)
-
-
-def _write_diff_text(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffText
-    from binlogtool.terminal.escape import escape
-
-    formatter = DiffText(hexdump_options(run, options, out, 2), options.all)
-    for name, file in (("A", comparison.a), ("B", comparison.b)):
-        out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
-    out.write_lines(formatter.render(_with_diff_progress(run, comparison)))
-    return formatter.difference_count > 0
-
-
-def _write_diff_json(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffJsonWriter
-
-    writer = DiffJsonWriter(comparison, whole=options.all)
-    for data in writer.encode_parts(_with_diff_progress(run, comparison)):
-        out.write(data)
-    return writer.difference_count > 0
-
-
-def _write_diff_html(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffPage
-
-    page = DiffPage(comparison, shows_all=options.all)
-    out.write(page.render_start().encode("utf-8"))
-    for section in page.render_parts(_with_diff_progress(run, comparison)):
-        out.write(section.encode("utf-8"))
-    out.write(page.render_end().encode("utf-8"))
-    return page.difference_count > 0
-
-
-def _write_diff_svg(
-    run: CommandRun, comparison: LogComparison, _options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffPicture
-
-    slide = DiffPicture(comparison)
-    out.write(slide.render(_with_diff_progress(run, comparison)))
-    return slide.difference_count > 0
 
 
 # --- `binlogtool hexdump-annotate` ---

@@ -518,7 +518,7 @@ def _object_options() -> list[click.Parameter]:
 
 
 def selection_options() -> list[click.Parameter]:
-    """Return new options that select records; `build_selection` reads them."""
+    """Return new options that select records; `SelectionOptions` holds them."""
     return in_group("Selection", [
         option("-j --start-position POS",
             "Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start after this "
@@ -551,7 +551,7 @@ def selection_options() -> list[click.Parameter]:
 
 
 def where_option() -> click.Parameter:
-    """Return a new option for a condition on records; `build_selection` reads it."""
+    """Return a new option for a condition on records; `SelectionOptions` holds it."""
     return option(
         "--where EXPR",
         "Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, "
@@ -648,8 +648,35 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None = None
 
     def build(self, *, on_damage: str) -> Selection:
-        """Build the selection; see `build_selection`."""
-        return build_selection(msgspec.structs.asdict(self), on_damage=on_damage)
+        """Build the selection. on_damage: the command's default for `--on-damage`.
+
+        Raises:
+            UsageError: a time is invalid, or the options contradict each other.
+        """
+        from binlogtool.core.record_selection import Selection, check_where
+        from binlogtool.format_api.json_values import pick_members
+
+        if self.tail is not None and self.limit is not None:
+            raise UsageError("--tail and --limit cannot be combined")
+        times = [
+            None if text is None else parse_time(text, local=self.local_time)
+            for text in (self.start_datetime, self.stop_datetime)
+        ]
+        if self.where is not None:
+            check_where(self.where)  # report errors before a file is opened
+        return Selection(
+            objects=(*self.object, *_table_patterns(self.database, self.table)),
+            start=self.start_position,
+            stop=self.stop_position,
+            start_time=times[0],
+            stop_time=times[1],
+            on_damage=self.on_damage or on_damage,
+            types=self.type,
+            exclude_objects=self.exclude_object,
+            origins=self.origin,
+            exclude_origins=self.exclude_origin,
+            **pick_members(self, "where", "skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live"),
+        )
 
 
 class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -716,39 +743,6 @@ def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.
 def without_options(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
     """Return the options except those with these names."""
     return [param for param in params if param.name not in names]
-
-
-def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
-    """Build the selection. on_damage: the command's default for `--on-damage`.
-
-    Raises:
-        UsageError: a time is invalid, or the options contradict each other.
-    """
-    from binlogtool.core.record_selection import Selection, check_where
-
-    if command_options["tail"] is not None and command_options["limit"] is not None:
-        raise UsageError("--tail and --limit cannot be combined")
-    times = [
-        None
-        if command_options[name] is None
-        else parse_time(command_options[name], local=command_options["local_time"])
-        for name in ("start_datetime", "stop_datetime")
-    ]
-    if (where := command_options.get("where")) is not None:
-        check_where(where)  # report errors before a file is opened
-    unchanged_names = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
-    plural_names = ("type", "exclude_object", "origin", "exclude_origin")
-    return Selection(
-        objects=(*command_options["object"], *_table_patterns(command_options["database"], command_options["table"])),
-        start=command_options["start_position"],
-        stop=command_options["stop_position"],
-        start_time=times[0],
-        stop_time=times[1],
-        on_damage=command_options["on_damage"] or on_damage,
-        where=where,
-        **{name: command_options[name] for name in unchanged_names},
-        **{f"{name}s": command_options[name] for name in plural_names},
-    )
 
 
 def _table_patterns(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -440,15 +440,15 @@ class DiffJsonWriter:
     """Writer of the document, piece by piece as the parts arrive.
 
     Args:
-        whole: Also write the fields of units that only one side has.
+        shows_all: also write the fields of units that only one side has.
     """
 
-    def __init__(self, compared: LogComparison, *, whole: bool) -> None:
-        self._comparison, self._whole = compared, whole
+    def __init__(self, comparison: LogComparison, *, shows_all: bool) -> None:
+        self._comparison, self._shows_all = comparison, shows_all
         self.difference_count = 0
         """Number of differences."""
 
-    def encode_parts(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
         """Yield the whole document."""
         return encode_in_pieces(self._make_envelope, "parts", self._iter_members(parts))
 
@@ -491,7 +491,7 @@ class DiffJsonWriter:
             changed = [_field_to_json(one) for one in compared if not one.same]
             return {"fields": changed, "fields_same": len(compared) - len(changed)}
         side = part.a or part.b
-        return {"fields": list(fields_to_json(side.piece().rows))} if self._whole and side is not None else {}
+        return {"fields": list(fields_to_json(side.piece().rows))} if self._shows_all and side is not None else {}
 
 
 def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
@@ -677,8 +677,12 @@ class DiffPage:
         self.difference_count = 0
         """Number of differences."""
 
-    def render_start(self) -> str:
-        """Return the beginning of the page, before the parts."""
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+        """Yield the page piece by piece."""
+        for text in chain([self._render_start()], self._render_parts(parts), [f"</main>\n{render_end(SCRIPT)}"]):
+            yield text.encode("utf-8")
+
+    def _render_start(self) -> str:
         a, b = self._comparison.a, self._comparison.b
         names = f"{os.path.basename(a.path)} → {os.path.basename(b.path)}"
         sides = "".join(
@@ -694,18 +698,13 @@ class DiffPage:
             f'<p class="about">{escape_html(a.format.name)}</p>{sides}{tools}</header>\n<main>\n'
         )
 
-    def render_parts(self, parts: Iterable[DiffPart]) -> Iterator[str]:
-        """Yield the sections of all parts."""
+    def _render_parts(self, parts: Iterable[DiffPart]) -> Iterator[str]:
         for kind, group in groupby(parts, diff_sign):
             if kind == "=":
                 for one in join_equal_ranges(group):
                     yield self._render_line(f"= {_describe_equal(one).replace('  ', ' ')}{_describe_move(one)}")
             else:
                 yield from self._render_run(group)
-
-    def render_end(self) -> str:
-        """Return the end of the page, after the parts."""
-        return f"</main>\n{render_end(SCRIPT)}"
 
     def _render_run(self, group: Iterable[DiffPart]) -> Iterator[str]:
         """Yield the HTML of consecutive differences of one kind; of one-sided records, only the first are shown."""
@@ -800,8 +799,8 @@ class DiffPicture(msgspec.Struct):
     _cut: bool = False
     """True if lines were left out."""
 
-    def render(self, parts: Iterable[DiffPart]) -> bytes:
-        """Return the whole picture as SVG."""
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+        """Yield the picture as SVG, in one piece."""
         for kind, group in groupby(parts, diff_sign):
             for line in self._draw_equal(group) if kind == "=" else self._draw_different(kind, group):
                 if len(self._lines) < MAX_LINES:
@@ -821,7 +820,7 @@ class DiffPicture(msgspec.Struct):
             f'<g transform="translate(0 {_TOP_HEIGHT + _LINE_HEIGHT * i})">{"".join(row)}</g>'
             for i, row in enumerate(self._lines)
         )
-        return "".join(f"{line}\n" for line in (*svg_head(title, height), *rows, "</svg>")).encode("utf-8")
+        yield "".join(f"{line}\n" for line in (*svg_head(title, height), *rows, "</svg>")).encode("utf-8")
 
     def _draw_equal(self, parts: Iterable[DiffPart]) -> Iterator[list[str]]:
         for equal_range in join_equal_ranges(parts):
