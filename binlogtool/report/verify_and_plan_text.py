@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url
@@ -476,11 +475,10 @@ def render_verify_text(
 def _select_findings(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
-    def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def select(_path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
 
-    files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
-    return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))
+    return report.with_findings(select)
 
 
 def _format_sizes(file: FileReport) -> tuple[str, str]:

@@ -733,16 +733,12 @@ def make_finding_key(path: str, finding: Finding) -> FindingKey:
 def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
     """Return the report without the problems that are not confirmed."""
 
-    def filter_findings(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def select(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(
             one for one in findings if one.severity is Severity.NOTE or make_finding_key(path, one) in confirmed
         )
 
-    files: tuple[FileReport, ...] = tuple(
-        replace(one, findings=filter_findings(one.path, one.findings)) for one in report.files
-    )
-    sets = tuple(replace(one, findings=filter_findings(one.path, one.findings)) for one in report.sets)
-    return replace(report, files=files, sets=sets)
+    return report.with_findings(select)
 
 
 # --- Verification of paths ---

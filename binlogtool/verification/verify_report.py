@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -219,6 +219,12 @@ class Report(msgspec.Struct, frozen=True):
         """All findings, those about files first."""
         files = tuple(one for report in self.files for one in report.findings)
         return files + tuple(one for report in self.sets for one in report.findings)
+
+    def with_findings(self, select: Callable[[str, tuple[Finding, ...]], tuple[Finding, ...]]) -> Report:
+        """Return the report with other findings. select: (path of a file or set, its findings) -> the findings."""
+        files = tuple(replace(one, findings=select(one.path, one.findings)) for one in self.files)
+        sets = tuple(replace(one, findings=select(one.path, one.findings)) for one in self.sets)
+        return replace(self, files=files, sets=sets)
 
     def count_findings(self, severity: Severity) -> int:
         """Return the number of findings of exactly this severity."""
