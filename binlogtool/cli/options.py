@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,23 +34,41 @@ _LAST_WORD = re.compile(r"(.*?)([\w.`@]*)", re.DOTALL)
 """Splits an expression into its beginning and its last word."""
 
 
-def complete_format_option(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--format`."""
-    from binlogtool import formats
-
-    return _filter_by_prefix(("auto", "list", *formats.list_names()), incomplete)
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def complete_format_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `formats`."""
-    from binlogtool import formats
-
-    return _filter_by_prefix(formats.list_names(), incomplete)
+def _complete_from(list_words: Callable[[click.Context], Iterable[str]]) -> Completer:
+    """Return the function that completes with the words that begin with what was typed."""
+    return lambda ctx, _param, incomplete: _filter_by_prefix(list_words(ctx), incomplete)
 
 
-def complete_output_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--output-format` with the outputs of the command."""
-    return _filter_by_prefix(getattr(ctx.command, "outputs", ()), incomplete)
+def _complete_from_module(source: str, *more: str) -> Completer:
+    """Return the function that completes with the names in `module:attribute`, imported when needed, and more words."""
+
+    def list_words(_ctx: click.Context) -> Iterable[str]:
+        module, _, name = source.partition(":")
+        names = getattr(import_module(module), name)
+        return (*more, *(names() if callable(names) else names))
+
+    return _complete_from(list_words)
+
+
+complete_format_name = _complete_from_module("binlogtool.formats:list_names")
+_complete_format_option = _complete_from_module("binlogtool.formats:list_names", "auto", "list")
+_complete_output_format = _complete_from(lambda ctx: getattr(ctx.command, "outputs", ()))
+complete_finding_id = _complete_from_module("binlogtool.findings:EXPLANATIONS")
+_complete_limit = _complete_from(lambda _ctx: [f"{name}=" for name in LIMIT_NAMES])
+complete_schema_name = _complete_from_module("binlogtool.report.json_schema:SCHEMAS")
+complete_command_name = _complete_from_module("binlogtool.cli.command_table:COMMANDS")
+
+
+@_complete_from
+def complete_explain_id(_ctx: click.Context) -> list[str]:
+    """Complete the arguments of `explain`: findings and exit statuses."""
+    from binlogtool.exit_status import STATUSES
+    from binlogtool.findings import EXPLANATIONS
+
+    return [*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))]
 
 
 def complete_record_type(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -78,13 +97,6 @@ def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: 
     return [before + name for name in _filter_by_prefix((*MEMBERS, *(f"{one}." for one in BODY_MEMBERS)), word)]
 
 
-def complete_finding_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--ignore`."""
-    from binlogtool.findings import EXPLANATIONS
-
-    return _filter_by_prefix(EXPLANATIONS, incomplete)
-
-
 def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete `--severity ID=LEVEL`: the id, then the level."""
     from binlogtool.findings import EXPLANATIONS
@@ -93,19 +105,6 @@ def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: 
     return _filter_by_prefix(
         [f"{id_}={level}" for level in _SEVERITY_LEVELS] if equals else [f"{one}=" for one in EXPLANATIONS], incomplete
     )
-
-
-def complete_limit(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--max NAME=VALUE`: the name."""
-    return _filter_by_prefix([f"{name}=" for name in LIMIT_NAMES], incomplete)
-
-
-def complete_explain_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the arguments of `explain`: findings and exit statuses."""
-    from binlogtool.exit_status import STATUSES
-    from binlogtool.findings import EXPLANATIONS
-
-    return _filter_by_prefix([*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))], incomplete)
 
 
 def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -120,20 +119,6 @@ def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: st
             ("junit=", "sarif=", "gitlab=", "json=", "markdown=", "html=", "github"), incomplete
         )
     ]
-
-
-def complete_schema_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `schema`."""
-    from binlogtool.report.json_schema import SCHEMAS
-
-    return _filter_by_prefix(SCHEMAS, incomplete)
-
-
-def complete_command_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `man`."""
-    from binlogtool.cli.command_table import COMMANDS
-
-    return _filter_by_prefix(COMMANDS, incomplete)
 
 
 def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
@@ -349,7 +334,7 @@ def in_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parame
     return params
 
 
-LIMIT_NAMES = ("record", "inflate", "depth")
+LIMIT_NAMES: tuple[str, ...] = ("record", "inflate", "depth")
 """Names of `--max NAME=VALUE`: the sizes of a record and of a decompressed record, and the nesting depth."""
 
 
@@ -373,7 +358,7 @@ def _output_options() -> list[click.Parameter]:
     return in_group("Output", [
         option("-O --output-format NAME",
             "text, json, jsonl, …; the help of each command lists its formats.",
-            shell_complete=complete_output_format),
+            shell_complete=_complete_output_format),
         option("-o --output FILE",
             "Write to FILE, completely or not at all; default: stdout, except for tables.", PATH, is_common=True),
         option("--overwrite", "Allow --output to replace an existing file; inputs are never replaced.", is_common=True),
@@ -394,7 +379,7 @@ def _limit_options() -> list[click.Parameter]:
         option("--max NAME=VALUE",
             "record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of one "
             "decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
-            ParsedType("limit", _parse_limit), multiple=True, shell_complete=complete_limit),
+            ParsedType("limit", _parse_limit), multiple=True, shell_complete=_complete_limit),
         option("--timeout DURATION", "Stop after this time with a partial result and status 6.", DURATION),
         option("--jobs N",
             "Number of local processes that share the files (default: 1).", click.IntRange(1, 256), default=1),
@@ -407,7 +392,7 @@ def global_options() -> list[click.Parameter]:
         *in_group("Input", [
             option("-f --format NAME",
                 "Log format (default: detected by content); `list` prints all.",
-                shell_complete=complete_format_option),
+                shell_complete=_complete_format_option),
         ]),
         *_output_options(),
         *_limit_options(),
