@@ -607,6 +607,10 @@ def require_paths(paths: tuple[str, ...]) -> None:
         raise click.UsageError("Missing argument 'PATH...'.")
 
 
+_UNCHANGED_NAMES = ("where", "skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
+"""Options that have the same name and value in a `Selection`."""
+
+
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Values of `selection_options` and `where_option`; an option that the command lacks has its default."""
 
@@ -639,7 +643,6 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: a time is invalid, or the options contradict each other.
         """
         from binlogtool.core.record_selection import Selection, check_where
-        from binlogtool.format_api.json_values import pick_members
 
         if self.tail is not None and self.limit is not None:
             raise UsageError("--tail and --limit cannot be combined")
@@ -660,7 +663,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
             exclude_objects=self.exclude_object,
             origins=self.origin,
             exclude_origins=self.exclude_origin,
-            **pick_members(self, "where", "skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live"),
+            **{name: getattr(self, name) for name in _UNCHANGED_NAMES},
         )
 
 
