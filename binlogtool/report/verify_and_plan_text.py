@@ -43,7 +43,15 @@ from binlogtool.report.wording import (
     skipped_files_to_json,
 )
 from binlogtool.terminal.escape import escape
-from binlogtool.verification.verify_report import BYTE_CLASSES, FileReport, PathFailure, Report, SetReport, SkippedFiles
+from binlogtool.verification.verify_report import (
+    BYTE_CLASSES,
+    FileReport,
+    PathFailure,
+    Report,
+    SetReport,
+    SkippedFiles,
+    replace_findings,
+)
 
 if TYPE_CHECKING:
     from binlogtool.prediction.replay import ReplayResult
@@ -478,7 +486,7 @@ def _select_findings(report: Report, min_severity: Severity) -> Report:
     def select(_path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
 
-    return report.with_findings(select)
+    return replace_findings(report, select)
 
 
 def _format_sizes(file: FileReport) -> tuple[str, str]:

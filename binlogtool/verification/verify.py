@@ -65,6 +65,7 @@ from binlogtool.verification.verify_report import (
     Report,
     SetReport,
     merge_reports,
+    replace_findings,
     report_failure,
     report_skipped_files,
 )
@@ -738,7 +739,7 @@ def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
             one for one in findings if one.severity is Severity.NOTE or make_finding_key(path, one) in confirmed
         )
 
-    return report.with_findings(select)
+    return replace_findings(report, select)
 
 
 # --- Verification of paths ---

@@ -220,12 +220,6 @@ class Report(msgspec.Struct, frozen=True):
         files = tuple(one for report in self.files for one in report.findings)
         return files + tuple(one for report in self.sets for one in report.findings)
 
-    def with_findings(self, select: Callable[[str, tuple[Finding, ...]], tuple[Finding, ...]]) -> Report:
-        """Return the report with other findings. select: (path of a file or set, its findings) -> the findings."""
-        files = tuple(replace(one, findings=select(one.path, one.findings)) for one in self.files)
-        sets = tuple(replace(one, findings=select(one.path, one.findings)) for one in self.sets)
-        return replace(self, files=files, sets=sets)
-
     def count_findings(self, severity: Severity) -> int:
         """Return the number of findings of exactly this severity."""
         return sum(f.severity is severity for f in self.findings)
@@ -236,6 +230,13 @@ class Report(msgspec.Struct, frozen=True):
         if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
+
+
+def replace_findings(report: Report, select: Callable[[str, tuple[Finding, ...]], tuple[Finding, ...]]) -> Report:
+    """Return the report with other findings. select: (path of a file or set, its findings) -> the findings."""
+    files = tuple(replace(one, findings=select(one.path, one.findings)) for one in report.files)
+    sets = tuple(replace(one, findings=select(one.path, one.findings)) for one in report.sets)
+    return replace(report, files=files, sets=sets)
 
 
 def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:
