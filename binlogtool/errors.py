@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class BinlogtoolError(Exception):
@@ -53,6 +54,20 @@ class UsageError(BinlogtoolError):
 
 class MissingExtraError(InputOutputError):
     """An optional dependency is missing; the message names the command that installs it."""
+
+
+@contextmanager
+def name_os_errors(path: object, what: str = "", *, by_file: bool = False) -> Iterator[None]:
+    """Raise an OSError of the statements inside as InputOutputError with the path, what was impossible, and the reason.
+
+    by_file: name the file that the OSError names; `path` if it names none.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = error.filename if by_file and error.filename else path
+        reason = f"{what}: {error.strerror or error}" if what else f"{error.strerror or error}"
+        raise InputOutputError(f"{name}: {reason}") from error
 
 
 def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:

@@ -205,6 +205,10 @@ class GlobalSettings(msgspec.Struct, frozen=True):
         values = {name: value for name in ("max_memory", "timeout") if (value := getattr(self, name)) is not None}
         return Limits(**values, **dict(self.max))
 
+    def make_read_options(self, hints: binlogtool.Hints | None) -> dict[str, Any]:
+        """Return the arguments of the library that say how a log is read."""
+        return {"format": self.format, "limits": self.limits, "backend": self.backend, "hints": hints}
+
     def choose_output_format(self, choices: Sequence[str]) -> str:
         """Return the output format; the first choice is the default.
 
@@ -285,22 +289,18 @@ class _CommandWithHelp(click.Command):
     def _get_help_options(self) -> tuple[click.Option, ...]:
         if not self._help_options:
             self._help_options = (
-                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the usual options."),
-                _flag_with_callback(["--help"], _print_full_help, "Show all options, examples and exit statuses."),
+                _flag_with_callback("-h", _print_short_help, "Show the usual options."),
+                _flag_with_callback("--help", _print_full_help, "Show all options, examples and exit statuses."),
             )
         return self._help_options
 
 
 def _flag_with_callback(
-    names: list[str],
-    callback: Callable[[click.Context, click.Parameter, bool], None],
-    help: str,
-    *,
-    hidden: bool = False,
+    names: str, callback: Callable[[click.Context, click.Parameter, bool], None], help: str, *, hidden: bool = False
 ) -> click.Option:
     """Return a flag whose callback runs while the line is parsed, even if the rest of the line is wrong."""
     return option(
-        names, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help, hidden=hidden,
+        names, help, is_flag=True, expose_value=False, is_eager=True, callback=callback, hidden=hidden,
         allow_from_autoenv=False, group="Configuration",
     )  # fmt: skip
 
@@ -366,7 +366,7 @@ class Command(_CommandWithHelp):
         super().__init__(name, callback=callback, params=params, help=help)
         self.notes, self.examples, self.outputs = notes, examples, tuple(outputs)
         self.options_type = options_type
-        version = _flag_with_callback(["-V", "--version"], _print_version, "Show the version.", hidden=True)
+        version = _flag_with_callback("-V --version", _print_version, "Show the version.", hidden=True)
         self.params = [*params, *global_options(), version]
         self.help_params = [
             *params,
@@ -633,12 +633,7 @@ def _run_group(context: click.Context, /, version: bool, **_options: object) -> 
 
 def build_command_group() -> LazyGroup:
     """Build the command group; commands are imported when they are used."""
-    version = option(
-        ["-V", "--version"],
-        is_flag=True,
-        group="Configuration",
-        help="Show the version; with -v also formats and backends.",
-    )
+    version = option("-V --version", "Show the version; with -v also formats and backends.", group="Configuration")
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,

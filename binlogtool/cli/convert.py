@@ -185,10 +185,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
         options.paths,
         to,
         output,
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
+        **settings.make_read_options(options.hints.read()),
         selection=options.selection.build(on_damage="stop"),
         master=_choose_master(options, to),
         jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
@@ -345,7 +342,8 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     if len(found) > _MAX_SHOWN:
         yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
     for one in manifest.findings if manifest.complete else ():
-        is_link = one["severity"] != "note" and one["id"] in SET_LINK_IDS and one["offset"] is None
+        is_link = one["id"] in SET_LINK_IDS and one["offset"] is None and one["severity"] != "note"
+        is_link = is_link and not _is_note(one, ())
         if "packed_size" in one["facts"] or is_link:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
@@ -391,85 +389,32 @@ command = Command(
     writes_files=True,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),
+        option("--to", "What to write.", click.Choice(_TARGETS), is_common=True),
         *in_short_help(spark_options("Write tables on Spark: local[*] or spark://HOST:PORT.")),
-        option(
-            ["--max-binlog-size"],
-            type=SIZE,
-            metavar="SIZE",
-            help="mysql-binlog: start a new file at this size, between transactions (default: 1GiB).",
-        ),
-        option(
-            ["--allow-rule-breaks"],
-            group="Damage",
-            is_flag=True,
-            help="mysql-binlog: also write transactions that break the log's rules (duplicate XID, no GTID).",
-        ),
-        option(
-            ["--partition-by"],
-            group="Tables",
-            multiple=True,
-            metavar="COL",
-            help="Write a directory for each value of COL; COL is type, object, date, hour, …; repeatable.",
-        ),
-        option(
-            ["--compression"],
-            group="Tables",
-            metavar="NAME",
-            help="zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.",
-        ),
-        option(
-            ["--target-file-size"],
-            group="Tables",
-            type=SIZE,
-            metavar="SIZE",
-            help="Approximate file size (default: 256MiB); smaller where that keeps all cores busy.",
-        ),
-        option(
-            ["--csv-safe"],
-            group="Tables",
-            is_flag=True,
-            help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
-        ),
-        option(
-            ["--per-table"],
-            group="Tables",
-            is_common=True,
-            is_flag=True,
-            help="Changed rows with the columns of their table; a directory for each table.",
-        ),
-        option(
-            ["--image"],
-            group="Tables",
-            type=click.Choice(("after", "before", "both", "changes")),
-            help="With --object or --per-table: the row image to write (default: after).",
-        ),
-        option(
-            ["--merge"],
-            group="Tables",
-            is_common=True,
-            is_flag=True,
-            help="Only the current state of each row of tables.",
-        ),
+        option("--max-binlog-size SIZE",
+            "mysql-binlog: start a new file at this size, between transactions (default: 1GiB).", SIZE),
+        option("--allow-rule-breaks",
+            "mysql-binlog: also write transactions that break the log's rules (duplicate XID, no GTID).",
+            group="Damage"),
+        option("--partition-by COL",
+            "Write a directory for each value of COL; COL is type, object, date, hour, …; repeatable.",
+            group="Tables", multiple=True),
+        option("--compression NAME",
+            "zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.", group="Tables"),
+        option("--target-file-size SIZE",
+            "Approximate file size (default: 256MiB); smaller where that keeps all cores busy.", SIZE, group="Tables"),
+        option("--csv-safe",
+            "CSV: put an apostrophe before cells that a spreadsheet would take for formulas.", group="Tables"),
+        option("--per-table",
+            "Changed rows with the columns of their table; a directory for each table.", group="Tables",
+            is_common=True),
+        option("--image after|before|both|changes",
+            "With --object or --per-table: the row image to write (default: after).", group="Tables"),
+        option("--merge", "Only the current state of each row of tables.", group="Tables", is_common=True),
         *envelope_options(),
-        option(
-            ["--append"],
-            is_common=True,
-            is_flag=True,
-            help="Add only what is new since the last run; each row exactly once.",
-        ),
-        option(
-            ["--final"],
-            is_flag=True,
-            help="With --append: the log is complete; also take what comes after its last whole transaction.",
-        ),
-        option(
-            ["--manifest"],
-            type=PATH,
-            metavar="FILE",
-            group="Output",
-            help="Save the manifest of inputs, hashes and rows as JSON.",
-        ),
+        option("--append", "Add only what is new since the last run; each row exactly once.", is_common=True),
+        option("--final", "With --append: the log is complete; also take what comes after its last whole transaction."),
+        option("--manifest FILE", "Save the manifest of inputs, hashes and rows as JSON.", PATH, group="Output"),
         *in_short_help(hint_options(), "schema"),
         *in_short_help(script_options()),
         level_option(),
@@ -566,4 +511,4 @@ command = Command(
             "binlogtool convert --to mysql-binlog -o restored/mariadb-bin --max-binlog-size 100MiB /var/lib/mysql",
         ),
     ),
-)
+)  # fmt: skip

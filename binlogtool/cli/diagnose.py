@@ -40,10 +40,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     next_command_options = options.hints.to_read_options(settings.format)
     diagnoses = binlogtool.diagnose(
         options.paths,
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
+        **settings.make_read_options(options.hints.read()),
         server_version=options.server_version,
         live=options.live,
     )
@@ -69,11 +66,8 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         server_version_option(),
-        option(
-            ["--live"],
-            is_flag=True,
-            help="A server is writing the files, even if this host cannot see it: report only damage that lasts.",
-        ),
+        option("--live",
+            "A server is writing the files, even if this host cannot see it: report only damage that lasts."),
         *hint_options(),
         redo_option(),
     ],
@@ -88,4 +82,4 @@ command = Command(
         ("for a ticket", "binlogtool diagnose -O markdown /var/lib/manticore"),
         ("check all logs on this host", "binlogtool diagnose /var/lib/mysql /var/lib/tarantool"),
     ),
-)
+)  # fmt: skip

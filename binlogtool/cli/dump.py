@@ -197,9 +197,7 @@ def read_parts(
     settings = run.settings
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     read_limits = replace(settings.limits, max_whole=limits.LONG_VALUE_BYTES) if in_pieces else settings.limits
-    with binlogtool.open(
-        paths, format=settings.format, limits=read_limits, backend=settings.backend, hints=log_hints
-    ) as log:
+    with binlogtool.open(paths, **settings.make_read_options(log_hints) | {"limits": read_limits}) as log:
         run.report_skipped_files()
         log.track_names(record_selection)
         is_empty: bool | None = None
@@ -262,6 +260,7 @@ def _check_names_exist(
         and not run.status
         and not unmatched.absent
         and record_selection.where is None
+        and 0 not in (record_selection.limit, record_selection.tail)
         and is_partial(record_selection)
     ):
         run.say("the selection contains no record of the log")
@@ -431,49 +430,20 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--decode"],
-            type=click.Choice(["full", "header", "frame"]),
-            default="full",
-            help="How much of a record to decode (default: full).",
-        ),
-        option(
-            ["--fields"],
-            is_common=True,
-            multiple=True,
-            metavar="A,B",
-            help="Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
-        ),
-        option(["--hex"], is_flag=True, is_common=True, help="Also show the bytes of each record (text output)."),
-        option(
-            ["--bytes"],
-            group="Output",
-            type=click.Choice(["hex", "base64", "escape"]),
-            default="hex",
-            help="How bytes are written (default: hex).",
-        ),
-        option(["--with-offsets/--no-offsets"], default=True, help="Show offset and size (default: yes)."),
-        option(
-            ["--csv-safe"],
-            group="Output",
-            is_flag=True,
-            help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
-        ),
-        option(
-            ["-F", "--follow"],
-            is_common=True,
-            is_flag=True,
-            help="As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
-            "begins with the last N records.",
-        ),
-        option(
-            ["--poll"],
-            hidden=True,
-            type=DURATION,
-            default="1s",
-            metavar="DURATION",
-            help="How often --follow checks for new data (default: 1s).",
-        ),
+        option("--decode full|header|frame", "How much of a record to decode (default: full).", default="full"),
+        option("--fields A,B",
+            "Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
+            is_common=True, multiple=True),
+        option("--hex", "Also show the bytes of each record (text output).", is_common=True),
+        option("--bytes hex|base64|escape", "How bytes are written (default: hex).", group="Output", default="hex"),
+        option("--with-offsets/--no-offsets", "Show offset and size (default: yes).", default=True),
+        option("--csv-safe",
+            "CSV: put an apostrophe before cells that a spreadsheet would take for formulas.", group="Output"),
+        option("-F --follow",
+            "As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
+            "begins with the last N records.", is_common=True),
+        option("--poll DURATION",
+            "How often --follow checks for new data (default: 1s).", DURATION, hidden=True, default="1s"),
         *script_options(),
         *hint_options(),
         level_option(),
@@ -508,7 +478,7 @@ command = Command(
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
         ("watch a log grow, from its last 20 records", "binlogtool dump -n 20 -F /var/lib/tarantool"),
     ),
-)
+)  # fmt: skip
 
 
 # --- `dump --follow`: check for new records until `--timeout`, a signal, or the reader closes the pipe ---
@@ -535,10 +505,8 @@ def follow_logs(
     settings, is_reported, is_first = run.settings, False, True
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     with binlogtool.follow(
-        paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
-        hints=options.hints, decode=options.decode,
-        raw=options.raw,
-    ) as follower:  # fmt: skip
+        paths, selection, **settings.make_read_options(options.hints), decode=options.decode, raw=options.raw
+    ) as follower:
         while is_first or not _is_over(deadline):
             for part in follower.look():
                 if _is_over(deadline):  # only now: after the last part of a check, all data was printed
@@ -559,11 +527,8 @@ def _find_unmatched_names(
     run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
 ) -> tuple[str, ...]:
     """Return a message for each name in the selection that the files do not contain yet."""
-    settings = run.settings
     try:
-        with binlogtool.open(
-            paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=options.hints
-        ) as log:
+        with binlogtool.open(paths, **run.settings.make_read_options(options.hints)) as log:
             if log.is_stream:
                 return ()
             unmatched = log.find_unmatched(selection, 0)

@@ -63,10 +63,7 @@ def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Ma
         options.paths,
         "flashback",
         output,
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
+        **settings.make_read_options(options.hints.read()),
         selection=options.selection.build(on_damage="stop"),
         manifest=options.manifest,
         overwrite=settings.overwrite,
@@ -94,28 +91,14 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         *without_options(script_options(), "with_gtids", "stop_before", "load_files"),
-        option(
-            ["--skip-ddl"],
-            is_flag=True,
-            group="Damage",
-            is_common=True,
-            help="Leave table definitions of the selected tables unchanged, with a notice, instead of refusing them "
-            "(docs/damage.md). Rows that TRUNCATE or DROP removed remain lost: status 1.",
-        ),
-        option(
-            ["--match-all-columns"],
-            is_flag=True,
-            group="SQL",
-            help="With --rows statements: find a row by all its columns, not by its key, so that a row that was "
-            "changed again is left unchanged.",
-        ),
-        option(
-            ["--manifest"],
-            type=PATH,
-            metavar="FILE",
-            group="Output",
-            help="Save the manifest of inputs, hashes and row changes as JSON.",
-        ),
+        option("--skip-ddl",
+            "Leave table definitions of the selected tables unchanged, with a notice, instead of refusing them "
+            "(docs/damage.md). Rows that TRUNCATE or DROP removed remain lost: status 1.", group="Damage",
+            is_common=True),
+        option("--match-all-columns",
+            "With --rows statements: find a row by all its columns, not by its key, so that a row that was changed "
+            "again is left unchanged.", group="SQL"),
+        option("--manifest FILE", "Save the manifest of inputs, hashes and row changes as JSON.", PATH, group="Output"),
         *hint_options(),
         level_option(),
         *without_options(selection_options(), *_NOT_FOR_TRANSACTIONS),
@@ -155,4 +138,4 @@ command = Command(
             "binlogtool flashback --rows statements --start-datetime -1h --object shop.orders bin.000007 | less",
         ),
     ),
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -85,13 +85,7 @@ def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOpt
     _refuse_selection(options)
     if form == "svg" and options.all:
         raise click.UsageError("--all cannot be used with -O svg, which shows the first differences only.")
-    settings, log_hints = run.settings, options.hints.read()
-    read_options: dict[str, Any] = {
-        "format": settings.format,
-        "limits": settings.limits,
-        "backend": settings.backend,
-        "hints": log_hints,
-    }
+    settings, read_options = run.settings, run.settings.make_read_options(options.hints.read())
     limits.relax_gc()
     with (
         binlogtool.open(paths[0], **read_options) as first_log,
@@ -99,15 +93,31 @@ def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOpt
     ):
         comparison = binlogtool.compare(first_log, second_log, limits=settings.limits, backend=settings.backend)
         with run.open_output(text=form == "text", inputs=paths) as out:
-            write_difference: Callable[..., bool] = {
-                "text": _write_diff_text,
-                "json": _write_diff_json,
-                "html": _write_diff_html,
-                "svg": _write_diff_svg,
-            }[form]
-            differs = write_difference(run, comparison, options, out)
-    run.status = int(differs)
+            differences = _write_differences(run, comparison, options, out, form)
+    run.status = int(differences > 0)
     return run.status
+
+
+def _write_differences(
+    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination, form: str
+) -> int:
+    """Write the differences in the form; return their number."""
+    from binlogtool.report.annotated_bytes import DiffJsonWriter, DiffPage, DiffPicture, DiffText
+    from binlogtool.terminal.escape import escape
+
+    parts = _with_diff_progress(run, comparison)
+    if form == "text":
+        lines = DiffText(hexdump_options(run, options, out, 2), options.all)
+        for name, file in (("A", comparison.a), ("B", comparison.b)):
+            out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
+        out.write_lines(lines.render(parts))
+        return lines.difference_count
+    writer: DiffJsonWriter | DiffPage | DiffPicture = DiffPicture(comparison)
+    if form != "svg":
+        writer = (DiffJsonWriter if form == "json" else DiffPage)(comparison, shows_all=options.all)
+    for data in writer.encode(parts):
+        out.write(data)
+    return writer.difference_count
 
 
 def _refuse_selection(options: HexdumpCommandOptions) -> None:
@@ -128,53 +138,6 @@ def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[
         yield part
         if part.end is not None:
             run.progress.update_stage("hexdump-annotate", part.end, total=comparison.a.size)
-
-
-def _write_diff_text(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffText
-    from binlogtool.terminal.escape import escape
-
-    formatter = DiffText(hexdump_options(run, options, out, 2), options.all)
-    for name, file in (("A", comparison.a), ("B", comparison.b)):
-        out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
-    out.write_lines(formatter.render(_with_diff_progress(run, comparison)))
-    return formatter.difference_count > 0
-
-
-def _write_diff_json(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffJsonWriter
-
-    writer = DiffJsonWriter(comparison, whole=options.all)
-    for data in writer.encode_parts(_with_diff_progress(run, comparison)):
-        out.write(data)
-    return writer.difference_count > 0
-
-
-def _write_diff_html(
-    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffPage
-
-    page = DiffPage(comparison, shows_all=options.all)
-    out.write(page.render_start().encode("utf-8"))
-    for section in page.render_parts(_with_diff_progress(run, comparison)):
-        out.write(section.encode("utf-8"))
-    out.write(page.render_end().encode("utf-8"))
-    return page.difference_count > 0
-
-
-def _write_diff_svg(
-    run: CommandRun, comparison: LogComparison, _options: HexdumpCommandOptions, out: OutputDestination
-) -> bool:
-    from binlogtool.report.annotated_bytes import DiffPicture
-
-    slide = DiffPicture(comparison)
-    out.write(slide.render(_with_diff_progress(run, comparison)))
-    return slide.difference_count > 0
 
 
 # --- `binlogtool hexdump-annotate` ---
@@ -198,13 +161,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
         raise click.UsageError("--all needs --diff.")
     settings, annotate_options = run.settings, _make_annotate_options(options)
     limits.relax_gc()
-    with binlogtool.open(
-        paths[0],
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=options.hints.read(),
-    ) as log:
+    with binlogtool.open(paths[0], **settings.make_read_options(options.hints.read())) as log:
         extra_options = {"live": options.selection.live, "folds": form == "text"}
         annotated_log = binlogtool.annotate_log(
             log, limits=settings.limits, backend=settings.backend, **extra_options, **annotate_options
@@ -263,13 +220,12 @@ def _with_progress(
 def _write_json(
     run: CommandRun, name: str, size: int | None, pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.report.annotated_bytes import AnnotationJsonWriter
+    from binlogtool.report.annotated_bytes import encode_annotation
 
-    writer, findings = AnnotationJsonWriter(name, size or 0), FindingCollector(run.settings.limits.max_findings_per_id)
-    for piece in _with_progress(run, pieces, findings, size):
-        for text in writer.encode_rows(piece.rows):
-            out.write(text)
-    out.write(writer.finish(findings.as_tuple()))
+    findings = FindingCollector(run.settings.limits.max_findings_per_id)
+    rows = (row for piece in _with_progress(run, pieces, findings, size) for row in piece.rows)
+    for text in encode_annotation(name, size or 0, rows, findings.as_tuple):
+        out.write(text)
 
 
 def _is_whole_file(options: dict[str, Any]) -> bool:
@@ -335,48 +291,18 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--record"], type=click.IntRange(0), metavar="N", is_common=True, help="Only record N, counted from 0."
-        ),
-        option(["--at"], metavar="POS", is_common=True, help="Only the frame or field at this position."),
-        option(
-            ["--length"],
-            type=SIZE,
-            metavar="SIZE",
-            is_common=True,
-            help="With --at OFFSET: everything that overlaps this many bytes.",
-        ),
-        option(
-            ["--field"],
-            metavar="PATH",
-            is_common=True,
-            help="Only this field and its members, such as block[0].header.",
-        ),
-        option(
-            ["--width"],
-            is_common=True,
-            type=click.IntRange(1, 256),
-            metavar="N",
-            help="Bytes per line (default: 16, or 8 or 4 on a narrow terminal).",
-        ),
-        option(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
-        option(["--no-squeeze"], is_flag=True, help="Print repeated lines instead of one `*`."),
-        option(["--damage-only"], is_flag=True, group="Damage", is_common=True, help="Only damaged places."),
-        option(
-            ["--context"],
-            group="Damage",
-            type=SIZE,
-            default="64",
-            metavar="SIZE",
-            help="Bytes around a damaged place (default: 64).",
-        ),
-        option(
-            ["--diff"],
-            is_common=True,
-            is_flag=True,
-            help="Show what differs between two logs, OLD and NEW; status 1 if anything does.",
-        ),
-        option(["--all"], is_flag=True, help="With --diff: also show equal parts."),
+        option("--record N", "Only record N, counted from 0.", click.IntRange(0), is_common=True),
+        option("--at POS", "Only the frame or field at this position.", is_common=True),
+        option("--length SIZE", "With --at OFFSET: everything that overlaps this many bytes.", SIZE, is_common=True),
+        option("--field PATH", "Only this field and its members, such as block[0].header.", is_common=True),
+        option("--width N",
+            "Bytes per line (default: 16, or 8 or 4 on a narrow terminal).", click.IntRange(1, 256), is_common=True),
+        option("--depth N", "Show nested fields down to this level.", click.IntRange(0, 1000)),
+        option("--no-squeeze", "Print repeated lines instead of one `*`."),
+        option("--damage-only", "Only damaged places.", group="Damage", is_common=True),
+        option("--context SIZE", "Bytes around a damaged place (default: 64).", SIZE, group="Damage", default="64"),
+        option("--diff", "Show what differs between two logs, OLD and NEW; status 1 if anything does.", is_common=True),
+        option("--all", "With --diff: also show equal parts."),
         *hint_options(),
         level_option(),
         *without_options(selection_options(), "tail"),
@@ -411,4 +337,4 @@ command = Command(
         ("what a repair changed", "binlogtool hexdump-annotate --diff 00000000000000000042.xlog repaired.xlog"),
         ("all damage", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
-)
+)  # fmt: skip

@@ -210,7 +210,7 @@ command = Command(
     outputs=(),
     params=[
         click.Argument(["name"], required=False, metavar="[COMMAND]", shell_complete=options.complete_command_name),
-        option(["--path"], is_flag=True, is_common=True, help="Print the path of the page instead."),
+        option("--path", "Print the path of the page instead.", is_common=True),
     ],
     help="Show the manual page of a command, or of binlogtool. If the output is not a terminal, print its source.",
     examples=(("one command", "binlogtool man verify"),),

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,23 +34,41 @@ _LAST_WORD = re.compile(r"(.*?)([\w.`@]*)", re.DOTALL)
 """Splits an expression into its beginning and its last word."""
 
 
-def complete_format_option(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--format`."""
-    from binlogtool import formats
-
-    return _filter_by_prefix(("auto", "list", *formats.list_names()), incomplete)
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def complete_format_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `formats`."""
-    from binlogtool import formats
-
-    return _filter_by_prefix(formats.list_names(), incomplete)
+def _complete_from(list_words: Callable[[click.Context], Iterable[str]]) -> Completer:
+    """Return the function that completes with the words that begin with what was typed."""
+    return lambda ctx, _param, incomplete: _filter_by_prefix(list_words(ctx), incomplete)
 
 
-def complete_output_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--output-format` with the outputs of the command."""
-    return _filter_by_prefix(getattr(ctx.command, "outputs", ()), incomplete)
+def _complete_from_module(source: str, *more: str) -> Completer:
+    """Return the function that completes with the names in `module:attribute`, imported when needed, and more words."""
+
+    def list_words(_ctx: click.Context) -> Iterable[str]:
+        module, _, name = source.partition(":")
+        names = getattr(import_module(module), name)
+        return (*more, *(names() if callable(names) else names))
+
+    return _complete_from(list_words)
+
+
+complete_format_name = _complete_from_module("binlogtool.formats:list_names")
+_complete_format_option = _complete_from_module("binlogtool.formats:list_names", "auto", "list")
+_complete_output_format = _complete_from(lambda ctx: getattr(ctx.command, "outputs", ()))
+complete_finding_id = _complete_from_module("binlogtool.findings:EXPLANATIONS")
+_complete_limit = _complete_from(lambda _ctx: [f"{name}=" for name in LIMIT_NAMES])
+complete_schema_name = _complete_from_module("binlogtool.report.json_schema:SCHEMAS")
+complete_command_name = _complete_from_module("binlogtool.cli.command_table:COMMANDS")
+
+
+@_complete_from
+def complete_explain_id(_ctx: click.Context) -> list[str]:
+    """Complete the arguments of `explain`: findings and exit statuses."""
+    from binlogtool.exit_status import STATUSES
+    from binlogtool.findings import EXPLANATIONS
+
+    return [*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))]
 
 
 def complete_record_type(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -78,13 +97,6 @@ def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: 
     return [before + name for name in _filter_by_prefix((*MEMBERS, *(f"{one}." for one in BODY_MEMBERS)), word)]
 
 
-def complete_finding_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--ignore`."""
-    from binlogtool.findings import EXPLANATIONS
-
-    return _filter_by_prefix(EXPLANATIONS, incomplete)
-
-
 def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete `--severity ID=LEVEL`: the id, then the level."""
     from binlogtool.findings import EXPLANATIONS
@@ -93,19 +105,6 @@ def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: 
     return _filter_by_prefix(
         [f"{id_}={level}" for level in _SEVERITY_LEVELS] if equals else [f"{one}=" for one in EXPLANATIONS], incomplete
     )
-
-
-def complete_limit(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete `--max NAME=VALUE`: the name."""
-    return _filter_by_prefix([f"{name}=" for name in LIMIT_NAMES], incomplete)
-
-
-def complete_explain_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the arguments of `explain`: findings and exit statuses."""
-    from binlogtool.exit_status import STATUSES
-    from binlogtool.findings import EXPLANATIONS
-
-    return _filter_by_prefix([*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))], incomplete)
 
 
 def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -120,20 +119,6 @@ def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: st
             ("junit=", "sarif=", "gitlab=", "json=", "markdown=", "html=", "github"), incomplete
         )
     ]
-
-
-def complete_schema_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `schema`."""
-    from binlogtool.report.json_schema import SCHEMAS
-
-    return _filter_by_prefix(SCHEMAS, incomplete)
-
-
-def complete_command_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the argument of `man`."""
-    from binlogtool.cli.command_table import COMMANDS
-
-    return _filter_by_prefix(COMMANDS, incomplete)
 
 
 def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
@@ -305,22 +290,35 @@ PATH = click.Path(allow_dash=True, readable=False)
 
 
 class Option(click.Option):
-    """Click option that keeps its help text unchanged; click would import `inspect` to remove indentation.
+    """Click option, declared as its help shows it; click would import `inspect` to remove indentation from the text.
 
     Args:
+        declaration: names, and what their value is called: `-f --format NAME`; `a|b` = one of these words; without a
+            value it is a flag.
+        help: text of the help, which stays as it is.
+        kind: type of the value; None = text, or what the declaration says.
         group: title of the group in the help (see `help_page.GROUPS`); None = the command's own options.
         is_common: `-h` shows this option.
     """
 
     def __init__(
         self,
-        *words: Any,
-        help: str | None = None,
+        declaration: str,
+        help: str,
+        kind: Any = None,
+        *,
         group: str | None = None,
         is_common: bool = False,
         **attributes: Any,
     ) -> None:
-        super().__init__(*words, **attributes)
+        words = declaration.split(" ")
+        names = [word for word in words if word.startswith("-")]
+        value = " ".join(words[len(names) :]) or None
+        if kind is None and value is not None and "|" in value:
+            kind, value = click.Choice(value.split("|")), None
+        if kind is None and value is None and "/" not in declaration and "count" not in attributes:
+            attributes["is_flag"] = True
+        super().__init__(names, metavar=value, type=kind, **attributes)
         self.help, self.group, self.is_common = help, group, is_common
 
 
@@ -336,7 +334,7 @@ def in_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parame
     return params
 
 
-LIMIT_NAMES = ("record", "inflate", "depth")
+LIMIT_NAMES: tuple[str, ...] = ("record", "inflate", "depth")
 """Names of `--max NAME=VALUE`: the sizes of a record and of a decompressed record, and the nesting depth."""
 
 
@@ -358,74 +356,33 @@ def _parse_limit(text: str) -> tuple[str, int]:
 def _output_options() -> list[click.Parameter]:
     """Return the options about the output: its format and destination."""
     return in_group("Output", [
-        option(
-            ["-O", "--output-format"],
-            metavar="NAME",
-            shell_complete=complete_output_format,
-            help="text, json, jsonl, …; the help of each command lists its formats.",
-        ),
-        option(
-            ["-o", "--output"],
-            is_common=True,
-            type=PATH,
-            metavar="FILE",
-            help="Write to FILE, completely or not at all; default: stdout, except for tables.",
-        ),
-        option(
-            ["--overwrite"],
-            is_flag=True,
-            is_common=True,
-            help="Allow --output to replace an existing file; inputs are never replaced.",
-        ),
-        option(
-            ["--color"],
-            type=click.Choice(["auto", "always", "never"]),
-            default="auto",
-            help="Colour (default: on a terminal).",
-        ),
-        option(
-            ["--pager/--no-pager"],
-            default=True,
-            allow_from_autoenv=False,
-            help="Page long text on a terminal (default: yes).",
-        ),
-        option(["--ascii"], is_flag=True, help="No box characters."),
-        option(
-            ["--progress"],
-            type=click.Choice(["auto", "never", "plain", "json"]),
-            default="auto",
-            help="Progress on stderr: auto = on a terminal, until data is written to it or to a pipe.",
-        ),
-        option(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
-        option(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
+        option("-O --output-format NAME",
+            "text, json, jsonl, …; the help of each command lists its formats.",
+            shell_complete=_complete_output_format),
+        option("-o --output FILE",
+            "Write to FILE, completely or not at all; default: stdout, except for tables.", PATH, is_common=True),
+        option("--overwrite", "Allow --output to replace an existing file; inputs are never replaced.", is_common=True),
+        option("--color auto|always|never", "Colour (default: on a terminal).", default="auto"),
+        option("--pager/--no-pager",
+            "Page long text on a terminal (default: yes).", default=True, allow_from_autoenv=False),
+        option("--ascii", "No box characters."),
+        option("--progress auto|never|plain|json",
+            "Progress on stderr: auto = on a terminal, until data is written to it or to a pipe.", default="auto"),
+        option("-v --verbose", "More diagnostics on stderr; repeatable.", count=True),
+        option("-q --quiet", "Fewer diagnostics; repeatable.", count=True),
     ])  # fmt: skip
 
 
 def _limit_options() -> list[click.Parameter]:
     return in_group("Limits", [
-        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Memory limit (default: 256MiB)."),
-        option(
-            ["--max"],
-            type=ParsedType("limit", _parse_limit),
-            multiple=True,
-            metavar="NAME=VALUE",
-            shell_complete=complete_limit,
-            help="record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of "
-            "one decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
-        ),
-        option(
-            ["--timeout"],
-            type=DURATION,
-            metavar="DURATION",
-            help="Stop after this time with a partial result and status 6.",
-        ),
-        option(
-            ["--jobs"],
-            type=click.IntRange(1, 256),
-            default=1,
-            metavar="N",
-            help="Number of local processes that share the files (default: 1).",
-        ),
+        option("--max-memory SIZE", "Memory limit (default: 256MiB).", SIZE),
+        option("--max NAME=VALUE",
+            "record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of one "
+            "decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
+            ParsedType("limit", _parse_limit), multiple=True, shell_complete=_complete_limit),
+        option("--timeout DURATION", "Stop after this time with a partial result and status 6.", DURATION),
+        option("--jobs N",
+            "Number of local processes that share the files (default: 1).", click.IntRange(1, 256), default=1),
     ])  # fmt: skip
 
 
@@ -433,27 +390,18 @@ def global_options() -> list[click.Parameter]:
     """Return new objects of the global options, which are accepted before and after the command."""
     return [
         *in_group("Input", [
-            option(
-                ["-f", "--format"],
-                metavar="NAME",
-                shell_complete=complete_format_option,
-                help="Log format (default: detected by content); `list` prints all.",
-            ),
+            option("-f --format NAME",
+                "Log format (default: detected by content); `list` prints all.",
+                shell_complete=_complete_format_option),
         ]),
         *_output_options(),
         *_limit_options(),
         *in_group("Configuration", [
-            option(
-                ["--backend"],
-                type=click.Choice(["auto", "native", "python"]),
-                default="auto",
-                help="Scanner backend (default: native code if available).",
-            ),
-            option(
-                ["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."
-            ),
-            option(["--no-config"], is_flag=True, help="Read no configuration file."),
-            option(["--debug"], is_flag=True, help="Show tracebacks."),
+            option("--backend auto|native|python",
+                "Scanner backend (default: native code if available).", default="auto"),
+            option("--config FILE", "Defaults of options, in TOML (default: the user's file).", PATH),
+            option("--no-config", "Read no configuration file."),
+            option("--debug", "Show tracebacks."),
         ]),
     ]  # fmt: skip
 
@@ -464,263 +412,150 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 def hint_options() -> list[click.Parameter]:
     """Return new options that name files with information that a log lacks; `HintOptions` holds them."""
     return in_group("Input", [
-        option(
-            ["--schema"],
-            type=PATH,
-            multiple=True,
-            metavar="FILE.sql",
-            is_common=True,
-            help="CREATE TABLE statements: names and types of columns; repeatable.",
-        ),
-        option(
-            ["--keyfile"],
-            type=PATH,
-            metavar="FILE",
-            is_common=True,
-            help="Keys of encrypted logs: a key file or a keyring.",
-        ),
-        option(
-            ["--keyfile-secret"], type=PATH, metavar="FILE", help="File with the password of an encrypted key file."
-        ),
+        option("--schema FILE.sql",
+            "CREATE TABLE statements: names and types of columns; repeatable.", PATH, multiple=True, is_common=True),
+        option("--keyfile FILE", "Keys of encrypted logs: a key file or a keyring.", PATH, is_common=True),
+        option("--keyfile-secret FILE", "File with the password of an encrypted key file.", PATH),
     ])  # fmt: skip
 
 
 def script_options() -> list[click.Parameter]:
     """Return new options of SQL scripts."""
     return in_group("SQL", [
-        option(
-            ["--rows"],
-            is_common=True,
-            type=click.Choice(["exact", "statements"]),
-            default="exact",
-            help="Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.",
-        ),
-        option(["--comments"], is_flag=True, help="Add readable comments about what the events change."),
-        option(
-            ["--with-gtids/--without-gtids"],
-            default=None,
-            help="Set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
-        ),
-        option(
-            ["--stop-before"],
-            metavar="STATEMENT",
-            help="Stop before the transaction that contains this statement: 'DROP TABLE shop.orders'.",
-        ),
-        option(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="Rename a database; repeatable."),
-        option(
-            ["--load-files"],
-            type=PATH,
-            metavar="DIR",
-            help="Directory for the data of LOAD DATA (default: beside the output, FILE.load).",
-        ),
+        option("--rows exact|statements",
+            "Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.", is_common=True,
+            default="exact"),
+        option("--comments", "Add readable comments about what the events change."),
+        option("--with-gtids/--without-gtids",
+            "Set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
+            default=None),
+        option("--stop-before STATEMENT",
+            "Stop before the transaction that contains this statement: 'DROP TABLE shop.orders'."),
+        option("--rewrite 'OLD->NEW'", "Rename a database; repeatable.", multiple=True),
+        option("--load-files DIR",
+            "Directory for the data of LOAD DATA (default: beside the output, FILE.load).", PATH),
     ])  # fmt: skip
 
 
 def envelope_options() -> list[click.Parameter]:
     """Return new options for change messages (Debezium, Maxwell, Canal)."""
     return in_group("Messages", [
-        option(
-            ["--envelope"],
-            is_common=True,
-            type=click.Choice(["debezium", "maxwell", "canal"]),
-            help="Row changes as messages in this shape, one per line or row; for jsonl and tables.",
-        ),
-        option(
-            ["--source-name"],
-            metavar="NAME",
-            help="debezium: value of source.name, which no log contains (default: left out).",
-        ),
-        option(
-            ["--tombstones/--no-tombstones"],
-            default=True,
-            help="debezium: after each delete, write a message with its key and the value null (default: yes).",
-        ),
-        option(
-            ["--provide-transaction-metadata"],
-            is_flag=True,
-            help="debezium: fill the member transaction, and write a message for each begin and end of a transaction.",
-        ),
-        option(
-            ["--include-query"],
-            is_flag=True,
-            help="debezium: fill source.query with the statement, where the log has it.",
-        ),
-        option(
-            ["--schema-messages"],
-            is_flag=True,
-            help="debezium: also write a message for each DDL statement, as on the schema change topic.",
-        ),
-        option(
-            ["--decimals"],
-            type=click.Choice(["precise", "string", "double"]),
-            default="precise",
-            help="debezium: DECIMAL as unscaled bytes in base64 (default), as text, or as a number.",
-        ),
-        option(
-            ["--times"],
-            type=click.Choice(["adaptive_time_microseconds", "connect"]),
-            default="adaptive_time_microseconds",
-            help="debezium: times in the precision of the column (default), or in milliseconds.",
-        ),
-        option(
-            ["--unsigned-bigint"],
-            type=click.Choice(["long", "precise"]),
-            default="long",
-            help="debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
-        ),
+        option("--envelope debezium|maxwell|canal",
+            "Row changes as messages in this shape, one per line or row; for jsonl and tables.", is_common=True),
+        option("--source-name NAME", "debezium: value of source.name, which no log contains (default: left out)."),
+        option("--tombstones/--no-tombstones",
+            "debezium: after each delete, write a message with its key and the value null (default: yes).",
+            default=True),
+        option("--provide-transaction-metadata",
+            "debezium: fill the member transaction, and write a message for each begin and end of a transaction."),
+        option("--include-query", "debezium: fill source.query with the statement, where the log has it."),
+        option("--schema-messages",
+            "debezium: also write a message for each DDL statement, as on the schema change topic."),
+        option("--decimals precise|string|double",
+            "debezium: DECIMAL as unscaled bytes in base64 (default), as text, or as a number.", default="precise"),
+        option("--times adaptive_time_microseconds|connect",
+            "debezium: times in the precision of the column (default), or in milliseconds.",
+            default="adaptive_time_microseconds"),
+        option("--unsigned-bigint long|precise",
+            "debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
+            default="long"),
     ])  # fmt: skip
 
 
 def level_option() -> click.Parameter:
     """Return a new option `--level`: which units count as records; `HintOptions` holds it."""
     return option(
-        ["--level"],
-        group="Input",
-        type=click.Choice(["page", "record", "event"]),
-        help="What counts as a record in logs of pages (default: record).",
+        "--level page|record|event", "What counts as a record in logs of pages (default: record).", group="Input"
     )
 
 
 def redo_option() -> click.Parameter:
     """Return a new option that names the redo log; `HintOptions` holds it."""
     return option(
-        ["--redo"],
+        "--redo FILE",
+        "InnoDB's redo log: shows what recovery would apply or discard.",
+        PATH,
         is_common=True,
         group="Input",
-        type=PATH,
-        metavar="FILE",
-        help="InnoDB's redo log: shows what recovery would apply or discard.",
     )
 
 
 def server_version_option() -> click.Parameter:
     """Return a new option for the server version whose rules apply to the replay."""
     return option(
-        ["--server-version"],
+        "--server-version X.Y",
+        "Version of the server that will start on these files, for example 3.9 (default: the version that wrote them).",
         is_common=True,
         group="Input",
-        metavar="X.Y",
-        help="Version of the server that will start on these files, for example 3.9 (default: the version that wrote "
-        "them).",
     )
 
 
 def _object_options() -> list[click.Parameter]:
     return in_group("Selection", [
-        option(
-            ["--object"],
-            multiple=True,
-            metavar="GLOB",
-            is_common=True,
-            help="Only this table, space or key; repeatable.",
-        ),
-        option(
-            ["--database"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.",
-        ),
-        option(
-            ["--table"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this name, in any database or those of --database; repeatable, adds to --object.",
-        ),
-        option(
-            ["--exclude-object"],
-            multiple=True,
-            metavar="GLOB",
-            help="Leave out this table, space or key; repeatable.",
-        ),
+        option("--object GLOB", "Only this table, space or key; repeatable.", multiple=True, is_common=True),
+        option("--database NAME",
+            "Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.", multiple=True),
+        option("--table NAME",
+            "Tables of this name, in any database or those of --database; repeatable, adds to --object.",
+            multiple=True),
+        option("--exclude-object GLOB", "Leave out this table, space or key; repeatable.", multiple=True),
     ])  # fmt: skip
 
 
 def selection_options() -> list[click.Parameter]:
-    """Return new options that select records; `build_selection` reads them."""
+    """Return new options that select records; `SelectionOptions` holds them."""
     return in_group("Selection", [
-        option(
-            ["-j", "--start-position"],
-            metavar="POS",
-            is_common=True,
-            help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start "
-            "after this transaction. With several files an offset refers to the first one.",
-        ),
-        option(
-            ["--stop-position"],
-            metavar="POS",
-            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
-            "refers to the last one.",
-        ),
-        option(
-            ["--start-datetime"],
-            metavar="T",
-            is_common=True,
-            help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.",
-        ),
-        option(["--stop-datetime"], metavar="T", is_common=True, help="Stop before this time."),
-        option(["--local-time"], is_flag=True, help="Times without a zone are local."),
-        option(["-n", "--limit"], type=click.IntRange(0), metavar="N", is_common=True, help="At most N records."),
-        option(["--skip"], type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records."),
-        option(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
-        option(
-            ["--type"],
-            multiple=True,
-            metavar="NAME",
-            is_common=True,
-            shell_complete=complete_record_type,
-            help="Only records of this type; repeatable; `list` prints all.",
-        ),
+        option("-j --start-position POS",
+            "Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: start after this "
+            "transaction. With several files an offset refers to the first one.", is_common=True),
+        option("--stop-position POS",
+            "Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset refers "
+            "to the last one."),
+        option("--start-datetime T",
+            "Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.", is_common=True),
+        option("--stop-datetime T", "Stop before this time.", is_common=True),
+        option("--local-time", "Times without a zone are local."),
+        option("-n --limit N", "At most N records.", click.IntRange(0), is_common=True),
+        option("--skip N", "Leave out the first N records.", click.IntRange(0), default=0),
+        option("--tail N", "Only the last N records.", click.IntRange(0)),
+        option("--type NAME",
+            "Only records of this type; repeatable; `list` prints all.", multiple=True, is_common=True,
+            shell_complete=complete_record_type),
         *_object_options(),
-        option(["--origin"], type=int, multiple=True, metavar="ID", help="Only this server or replica id; repeatable."),
-        option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Leave out this origin; repeatable."),
-        option(
-            ["--include-gtids"],
-            metavar="SET",
-            is_common=True,
-            help="Only transactions in the set: 0-1-42, uuid:1-5, ...",
-        ),
-        option(["--exclude-gtids"], metavar="SET", help="Leave out the transactions in the set."),
-        option(["--xid"], metavar="ID", help="Only the transaction with this id, as dump shows it (JSON: txn)."),
-        option(
-            ["--on-damage"],
-            group="Damage",
-            is_common=True,
-            type=click.Choice(["stop", "skip", "salvage"]),
-            help="What to do at damage (default: skip; convert: stop). stop: end there, convert writes "
-            "nothing; skip: continue at the next provable record; salvage: as skip, and also write well-framed but "
-            "unproven records, with the reason (docs/damage.md).",
-        ),
-        option(
-            ["--live"],
-            is_flag=True,
-            group="Damage",
-            help="The file may be growing: an unfinished tail is not a finding.",
-        ),
+        option("--origin ID", "Only this server or replica id; repeatable.", int, multiple=True),
+        option("--exclude-origin ID", "Leave out this origin; repeatable.", int, multiple=True),
+        option("--include-gtids SET", "Only transactions in the set: 0-1-42, uuid:1-5, ...", is_common=True),
+        option("--exclude-gtids SET", "Leave out the transactions in the set."),
+        option("--xid ID", "Only the transaction with this id, as dump shows it (JSON: txn)."),
+        option("--on-damage stop|skip|salvage",
+            "What to do at damage (default: skip; convert: stop). stop: end there, convert writes nothing; skip: "
+            "continue at the next provable record; salvage: as skip, and also write well-framed but unproven records, "
+            "with the reason (docs/damage.md).", group="Damage", is_common=True),
+        option("--live", "The file may be growing: an unfinished tail is not a finding.", group="Damage"),
     ])  # fmt: skip
 
 
 def where_option() -> click.Parameter:
-    """Return a new option for a condition on records; `build_selection` reads it."""
+    """Return a new option for a condition on records; `SelectionOptions` holds it."""
     return option(
-        ["--where"],
+        "--where EXPR",
+        "Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, "
+        "body.NAME, before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (glob), is null, and, "
+        "or, not. --limit, --skip and --tail count matching records. In a script it selects rows, not whole "
+        "events.",
         group="Selection",
         is_common=True,
-        metavar="EXPR",
         shell_complete=complete_condition,
-        help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
-        "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (glob), is null, and, or, not. --limit, "
-        "--skip and --tail count matching records. In a script it selects rows, not whole events.",
     )
 
 
 def network_option() -> Option:
     """Return a new option that allows repairs on network file systems."""
     return option(
-        ["--allow-network-file-system"],
+        "--allow-network-file-system",
+        "Also change files on a network file system, where use by other machines cannot be detected.",
         group="Damage",
-        is_flag=True,
         allow_from_autoenv=False,
-        help="Also change files on a network file system, where use by other machines cannot be detected.",
     )
 
 
@@ -732,15 +567,11 @@ MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluste
 def spark_options(help: str = MASTER_HELP) -> list[click.Parameter]:
     """Return new options for Spark. help: help text of --master."""
     return in_group("Spark", [
-        option(["--master"], metavar="URL", is_common=True, help=help),
-        option(
-            ["--conf"],
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
+        option("--master URL", help, is_common=True),
+        option("--conf KEY=VALUE",
+            "A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
             "spark.binlogtool.waitExecutors=DURATION: how long to wait for executors before failing with status 4 "
-            "(default: 120s).",
-        ),
+            "(default: 120s).", multiple=True),
     ])  # fmt: skip
 
 
@@ -776,6 +607,10 @@ def require_paths(paths: tuple[str, ...]) -> None:
         raise click.UsageError("Missing argument 'PATH...'.")
 
 
+_UNCHANGED_NAMES = ("where", "skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
+"""Options that have the same name and value in a `Selection`."""
+
+
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Values of `selection_options` and `where_option`; an option that the command lacks has its default."""
 
@@ -802,8 +637,34 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None = None
 
     def build(self, *, on_damage: str) -> Selection:
-        """Build the selection; see `build_selection`."""
-        return build_selection(msgspec.structs.asdict(self), on_damage=on_damage)
+        """Build the selection. on_damage: the command's default for `--on-damage`.
+
+        Raises:
+            UsageError: a time is invalid, or the options contradict each other.
+        """
+        from binlogtool.core.record_selection import Selection, check_where
+
+        if self.tail is not None and self.limit is not None:
+            raise UsageError("--tail and --limit cannot be combined")
+        times = [
+            None if text is None else parse_time(text, local=self.local_time)
+            for text in (self.start_datetime, self.stop_datetime)
+        ]
+        if self.where is not None:
+            check_where(self.where)  # report errors before a file is opened
+        return Selection(
+            objects=(*self.object, *_table_patterns(self.database, self.table)),
+            start=self.start_position,
+            stop=self.stop_position,
+            start_time=times[0],
+            stop_time=times[1],
+            on_damage=self.on_damage or on_damage,
+            types=self.type,
+            exclude_objects=self.exclude_object,
+            origins=self.origin,
+            exclude_origins=self.exclude_origin,
+            **{name: getattr(self, name) for name in _UNCHANGED_NAMES},
+        )
 
 
 class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -842,12 +703,7 @@ def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binl
     """Report a --schema that defines no table of the logs; a stream cannot be read for it."""
     if hints is None or hints.schema is None or "-" in paths:
         return
-    import binlogtool
-
-    settings = run.settings
-    with binlogtool.open(
-        paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=hints
-    ) as log:
+    with binlogtool.open(paths, **run.settings.make_read_options(hints)) as log:
         if text := log.find_unmatched_schema():
             run.say(text, level=-1)
 
@@ -875,39 +731,6 @@ def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.
 def without_options(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
     """Return the options except those with these names."""
     return [param for param in params if param.name not in names]
-
-
-def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
-    """Build the selection. on_damage: the command's default for `--on-damage`.
-
-    Raises:
-        UsageError: a time is invalid, or the options contradict each other.
-    """
-    from binlogtool.core.record_selection import Selection, check_where
-
-    if command_options["tail"] is not None and command_options["limit"] is not None:
-        raise UsageError("--tail and --limit cannot be combined")
-    times = [
-        None
-        if command_options[name] is None
-        else parse_time(command_options[name], local=command_options["local_time"])
-        for name in ("start_datetime", "stop_datetime")
-    ]
-    if (where := command_options.get("where")) is not None:
-        check_where(where)  # report errors before a file is opened
-    unchanged_names = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
-    plural_names = ("type", "exclude_object", "origin", "exclude_origin")
-    return Selection(
-        objects=(*command_options["object"], *_table_patterns(command_options["database"], command_options["table"])),
-        start=command_options["start_position"],
-        stop=command_options["stop_position"],
-        start_time=times[0],
-        stop_time=times[1],
-        on_damage=command_options["on_damage"] or on_damage,
-        where=where,
-        **{name: command_options[name] for name in unchanged_names},
-        **{f"{name}s": command_options[name] for name in plural_names},
-    )
 
 
 def _table_patterns(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from binlogtool.cli.options import PATH
-from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_os_errors
 from binlogtool.publish_file import rename_without_replacing
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class OutputDestination:
         from pathlib import Path
 
         target = Path(name)
-        try:
+        with name_os_errors(target):
             exists = os.path.lexists(target)
             status = target.stat() if target.exists() else None
             if status is not None and not stat.S_ISREG(status.st_mode):
@@ -220,8 +220,6 @@ class OutputDestination:
                 raise RefusedError(f"{target} exists; use --overwrite to replace it")
             self._can_replace = overwrite
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
-        except OSError as error:
-            raise InputOutputError(f"{target}: {error.strerror}") from None
         self._temporary, self._target = Path(name), target
         return os.fdopen(handle, "wb")
 

@@ -104,13 +104,9 @@ class _ReplayCaller:
     """Caller of the library's replay with the options of the command line."""
 
     def __init__(self, run: CommandRun, options: ReplayDryRunOptions, next_command_options: GivenReadOptions) -> None:
-        settings = run.settings
         self.run, self.next_command_options = run, next_command_options
         self._replay_options: dict[str, Any] = {
-            "format": settings.format,
-            "limits": settings.limits,
-            "backend": settings.backend,
-            "hints": options.hints.read(),
+            **run.settings.make_read_options(options.hints.read()),
             "master": build_master(options.master, options.conf),
             **{name: getattr(options, name) for name in ("policy", "against", "until", "digest", "server_version")},
             "on_step": lambda step: run.progress.update_stage(*step[:2], total=step[2]),
@@ -243,43 +239,21 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--policy"],
-            is_common=True,
-            type=click.Choice(["server", "strict", "force"]),
-            default="server",
-            help="Rules of the replay: server (the engine's own, default), strict (stop at any error), or force "
-            "(continue as the engine's recovery mode does).",
-        ),
-        option(
-            ["--against"],
-            is_common=True,
-            type=PATH,
-            metavar="STATE",
-            help="What the server has already applied: `position` of an earlier run (JSON), or a state file of the "
-            "server.",
-        ),
-        option(
-            ["--until"],
-            is_common=True,
-            metavar="POS",
-            help="Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset "
-            "refers to the last one.",
-        ),
-        option(
-            ["--compare"],
-            type=PATH,
-            metavar="OTHER",
-            is_common=True,
-            help="Compare the resulting state with that of another log; with -q print only the comparison.",
-        ),
-        option(
-            ["--explain"],
-            metavar="RECORD",
-            is_common=True,
-            help="Explain why a record is applied or not: N, or FILE:N in a directory.",
-        ),
-        option(["--digest/--no-digest"], default=True, help="Compute a digest of the resulting state (default)."),
+        option("--policy server|strict|force",
+            "Rules of the replay: server (the engine's own, default), strict (stop at any error), or force (continue "
+            "as the engine's recovery mode does).", is_common=True, default="server"),
+        option("--against STATE",
+            "What the server has already applied: `position` of an earlier run (JSON), or a state file of the server.",
+            PATH, is_common=True),
+        option("--until POS",
+            "Stop before this position; gtid:0-1-42: stop after this transaction. With several files an offset refers "
+            "to the last one.", is_common=True),
+        option("--compare OTHER",
+            "Compare the resulting state with that of another log; with -q print only the comparison.", PATH,
+            is_common=True),
+        option("--explain RECORD",
+            "Explain why a record is applied or not: N, or FILE:N in a directory.", is_common=True),
+        option("--digest/--no-digest", "Compute a digest of the resulting state (default).", default=True),
         server_version_option(),
         *spark_options(),
         *hint_options(),
@@ -297,4 +271,4 @@ command = Command(
         ("why is this record skipped?", "binlogtool replay-dry-run --explain 00000000000000000042.xlog:7 one"),
         ("check that a repair loses nothing", "binlogtool replay-dry-run --compare repaired.xlog damaged.xlog"),
     ),
-)
+)  # fmt: skip

@@ -62,10 +62,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     selection, troubles = options.selection.build(on_damage="skip"), list[FileFinding]()
     with (
         spool_standard_input() if "-" in options.paths else nullcontext(),
-        binlogtool.open(
-            options.paths, format=settings.format, limits=settings.limits, backend=settings.backend,
-            hints=options.hints.read(),
-        ) as log,
+        binlogtool.open(options.paths, **settings.make_read_options(options.hints.read())) as log,
         run.open_output(text=form == "text", inputs=options.paths) as out,
     ):  # fmt: skip
         if form == "arrow" and out.isatty():
@@ -263,20 +260,11 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--columns"],
-            multiple=True,
-            metavar="A,B",
-            is_common=True,
-            help="Only these columns, in this order; repeatable.",
-        ),
-        option(
-            ["--image"],
-            type=click.Choice(("after", "before", "both", "changes")),
-            is_common=True,
-            help="Which row image to print: after the change (default), before it, both, or only the changed columns. "
-            "A DELETE always has the row before it; changes has the key and the changed columns of an UPDATE.",
-        ),
+        option("--columns A,B", "Only these columns, in this order; repeatable.", multiple=True, is_common=True),
+        option("--image after|before|both|changes",
+            "Which row image to print: after the change (default), before it, both, or only the changed columns. A "
+            "DELETE always has the row before it; changes has the key and the changed columns of an UPDATE.",
+            is_common=True),
         *hint_options(),
         level_option(),
         *without_options(selection_options(), *_NOT_FOR_ROWS),
@@ -300,4 +288,4 @@ command = Command(
         ),
         ("into DuckDB, polars or pandas", "binlogtool rows -O arrow --object shop.orders bin.000002 > orders.arrows"),
     ),
-)
+)  # fmt: skip

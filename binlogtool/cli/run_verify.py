@@ -22,7 +22,7 @@ import binlogtool
 from binlogtool import __version__, formats
 from binlogtool import limits as limits_module
 from binlogtool.cli.options import PATH
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import make_finding
 from binlogtool.verification.verify_report import (
     FileReport,
@@ -38,22 +38,6 @@ if TYPE_CHECKING:
 
     from binlogtool.cli.command import CommandRun
     from binlogtool.limits import Limits
-
-
-class VerifyOptions(msgspec.Struct, frozen=True):
-    """Options for verifying each path.
-
-    state: results of earlier runs. max_duration: seconds. master: Spark master URL; None = no Spark.
-    """
-
-    depth: str
-    expect_closed: bool
-    live: bool
-    state: VerifyState | None = None
-    max_duration: float | None = None
-    hints: binlogtool.Hints | None = None
-    master: str | binlogtool.SparkMaster | None = None
-    times: bool = False
 
 
 class VerifyJob(msgspec.Struct, frozen=True):
@@ -85,6 +69,19 @@ class VerifyJob(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__ if name not in other}
 
 
+class VerifyOptions(msgspec.Struct, frozen=True):
+    """Options for verifying all paths.
+
+    job: the arguments of every call, without paths. state: results of earlier runs. max_duration: seconds. master: None
+    = no Spark.
+    """
+
+    job: VerifyJob
+    state: VerifyState | None = None
+    max_duration: float | None = None
+    master: str | binlogtool.SparkMaster | None = None
+
+
 def collect_reports(run: CommandRun, paths: Sequence[str], options: VerifyOptions) -> Report:
     """Verify all paths, and return one report about them."""
     deadline = _compute_deadline(run, options)
@@ -111,22 +108,10 @@ def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
     return time.monotonic() + min(durations) if durations else None
 
 
-def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyJob:
-    settings = run.settings
+def _build_call(paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyJob:
     remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
-    limits = replace(settings.limits, timeout=remaining)
-    return VerifyJob(
-        paths[0],
-        settings.format,
-        options.depth,
-        limits,
-        settings.backend,
-        options.live,
-        options.expect_closed,
-        options.hints,
-        options.times,
-        tuple(paths[1:]),
-    )
+    limits = replace(options.job.limits, timeout=remaining)
+    return replace(options.job, path=paths[0], more_paths=tuple(paths[1:]), limits=limits)
 
 
 def _verify_sequentially(
@@ -139,7 +124,7 @@ def _verify_sequentially(
             return
         number += len(unit)
         run.progress.part = f" ({number} of {count})" if count > 1 else ""
-        yield _build_call(run, unit, options, deadline).run_verify()
+        yield _build_call(unit, options, deadline).run_verify()
 
 
 def _split_paths(paths: Sequence[str], options: VerifyOptions) -> list[list[str]]:
@@ -160,7 +145,7 @@ def _report_unverified(path: str, remaining: int, count: int) -> Report:
 def _verify_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
-    calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
+    calls = [_build_call(unit, options, deadline) for unit in _split_paths(paths, options)]
     reports = [state.find_reusable_report(call) for call in calls]
     if state.other_options_count:
         count = f"{state.other_options_count:,} of {len(calls):,}"
@@ -187,7 +172,7 @@ def _verify_on_spark(
     deadline: float | None,
     master: str | binlogtool.SparkMaster,
 ) -> Iterator[Report]:
-    call = _build_call(run, [""], options, deadline)
+    call = _build_call([""], options, deadline)
     parts = binlogtool.verify_fleet(
         paths,
         master=master,
@@ -209,7 +194,7 @@ def _verify_in_processes(
     if pool is None:
         yield from _verify_sequentially(run, units, options, deadline)
         return
-    calls = [_build_call(run, unit, options, deadline) for unit in units]
+    calls = [_build_call(unit, options, deadline) for unit in units]
     done_bytes, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
     with pool:
         for number, value in enumerate(pool.map(_verify_in_child, calls), start=1):
@@ -350,14 +335,12 @@ class VerifyState:
             UsageError: the file is of another kind, or was modified.
         """
         lines, entries = list[bytes](), dict[str, _StateLine]()
-        try:
+        with name_os_errors(path):
             if os.path.exists(path):
                 if not stat.S_ISREG(os.stat(path).st_mode):
                     raise UsageError(f"--state {path}: not a regular file; name a file that keeps the results")
                 with open(path, "rb") as file:
                     lines = file.read().split(b"\n")
-        except OSError as error:
-            raise InputOutputError(f"{path}: {error.strerror}") from None
         for number, line in enumerate(lines):
             if not line:
                 continue
@@ -434,15 +417,12 @@ class VerifyState:
             report_to_dict(report),
         )
         line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
-        try:
-            with open(self._path, "a+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                _end_torn_line(file.fileno())
-                file.write(line.encode("ascii") + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputOutputError(f"{self._path}: {error.strerror}") from None
+        with name_os_errors(self._path), open(self._path, "a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _end_torn_line(file.fileno())
+            file.write(line.encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         self._entries[entry.path] = entry
 
 
@@ -553,12 +533,9 @@ def _file_stamp(path: str) -> list[int] | None:
 
 def _hash_file(path: str) -> str:
     digest = hashlib.sha256()
-    try:
-        with open(path, "rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror}") from None
+    with name_os_errors(path), open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -145,41 +145,17 @@ command = Command(
     outputs=("text", "json", "csv"),
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--by"],
-            is_common=True,
-            type=click.Choice(["object", "type", "origin", "transaction"]),
-            default="object",
-            help="Group by object, type or origin, or find the largest and longest transactions (default: object).",
-        ),
-        option(
-            ["--top"],
-            is_common=True,
-            type=click.IntRange(1, 10_000),
-            metavar="N",
-            help="List only the N largest groups; the others are one group (default: all groups). With --by "
-            "transaction: the N largest and the N longest (default: 10).",
-        ),
-        option(
-            ["--rows"],
-            is_flag=True,
-            is_common=True,
-            help="Also count the rows inserted, updated and deleted; reads all bodies.",
-        ),
-        option(
-            ["--bucket"],
-            is_common=True,
-            type=click.Choice(["auto", "1m", "1h", "1d"]),
-            default="auto",
-            help="Time steps in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
-        ),
-        option(
-            ["--chart"],
-            type=PATH,
-            metavar="FILE.svg|FILE.html",
-            is_common=True,
-            help="Also draw a chart of the figures into FILE.",
-        ),
+        option("--by object|type|origin|transaction",
+            "Group by object, type or origin, or find the largest and longest transactions (default: object).",
+            is_common=True, default="object"),
+        option("--top N",
+            "List only the N largest groups; the others are one group (default: all groups). With --by transaction: "
+            "the N largest and the N longest (default: 10).", click.IntRange(1, 10000), is_common=True),
+        option("--rows", "Also count the rows inserted, updated and deleted; reads all bodies.", is_common=True),
+        option("--bucket auto|1m|1h|1d",
+            "Time steps in UTC: minutes, hours or days (default: auto, at most about 150 steps).", is_common=True,
+            default="auto"),
+        option("--chart FILE.svg|FILE.html", "Also draw a chart of the figures into FILE.", PATH, is_common=True),
         *hint_options(),
         level_option(),
         *selection_options(),
@@ -198,4 +174,4 @@ command = Command(
         ("as a picture", "binlogtool stats --by type --bucket 1h --chart week.svg /var/lib/tarantool"),
         ("for a spreadsheet", "binlogtool stats -O csv --start-datetime -24h transaction.log"),
     ),
-)
+)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -140,12 +140,7 @@ class _TruncateRunner:
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
         self._next_command_options = options.hints.to_read_options(settings.format)
-        self._read_options: dict[str, Any] = {
-            "format": settings.format,
-            "limits": settings.limits,
-            "backend": settings.backend,
-            "hints": options.hints.read(),
-        }
+        self._read_options = settings.make_read_options(options.hints.read())
 
     def process_path(self, out: OutputDestination, path: str) -> None:
         """Plan the repair of one log, and print, save or apply the plan as the options request."""
@@ -268,86 +263,33 @@ command = Command(
     options_type=TruncateOptions,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(["--plan"], type=PATH, metavar="FILE", is_common=True, help="Save the plan."),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Apply the plan."),
-        option(
-            ["--apply-plan"],
-            type=PATH,
-            metavar="FILE",
-            is_common=True,
-            help="Apply a saved plan; refuse if anything has changed.",
-        ),
-        option(
-            ["--to-file"],
-            type=PATH,
-            metavar="NEW",
-            is_common=True,
-            help="Write a repaired copy; the log itself is not changed.",
-        ),
-        option(
-            ["--keep-after-damage"],
-            group="Damage",
-            is_common=True,
-            is_flag=True,
-            allow_from_autoenv=False,
-            help="With --to-file: correct a flipped bit where a checksum proves it, remove only other damaged ranges, "
-            "and keep provable records after them.",
-        ),
-        option(
-            ["--undo-dir"],
-            type=PATH,
-            metavar="DIR",
-            is_common=True,
-            help="Where the undo file goes (default: beside the log).",
-        ),
-        option(
-            ["--backup"],
-            type=click.Choice(["tail", "full"]),
-            help="Content of the undo file: the removed bytes (default), or the whole file.",
-        ),
-        option(
-            ["--max-loss"],
-            type=SIZE,
-            metavar="SIZE",
-            help=("Refuse a plan that removes more bytes than this (default: no limit for torn bytes)."),
-        ),
-        option(
-            ["--max-loss-records"],
-            type=click.IntRange(0),
-            metavar="N",
-            help="Refuse a plan that removes more complete records, also of an unfinished transaction, than this.",
-        ),
-        option(
-            ["--allow-discard-valid"],
-            group="Damage",
-            is_common=True,
-            is_flag=True,
-            allow_from_autoenv=False,
-            help="Also remove complete records after the damage (docs/damage.md).",
-        ),
-        option(
-            ["--allow-empty-result"],
-            group="Damage",
-            is_flag=True,
-            allow_from_autoenv=False,
-            help="Truncate even if no record is kept; needs a single FILE and --format.",
-        ),
-        option(
-            ["--transactions"],
-            group="Damage",
-            is_flag=True,
-            allow_from_autoenv=False,
-            help=(
-                "Truncate after the last complete transaction, removing complete records of an unfinished "
-                "one (drizzle)."
-            ),
-        ),
-        option(
-            ["--fix-meta"], is_flag=True, is_common=True, help="Also correct the log's own counters and its file list."
-        ),
-        option(["--write-close-marker"], is_flag=True, help="Write the format's end mark, if it has one."),
+        option("--plan FILE", "Save the plan.", PATH, is_common=True),
+        option("--apply", "Apply the plan.", allow_from_autoenv=False, is_common=True),
+        option("--apply-plan FILE", "Apply a saved plan; refuse if anything has changed.", PATH, is_common=True),
+        option("--to-file NEW", "Write a repaired copy; the log itself is not changed.", PATH, is_common=True),
+        option("--keep-after-damage",
+            "With --to-file: correct a flipped bit where a checksum proves it, remove only other damaged ranges, "
+            "and keep provable records after them.", group="Damage", is_common=True, allow_from_autoenv=False),
+        option("--undo-dir DIR", "Where the undo file goes (default: beside the log).", PATH, is_common=True),
+        option("--backup tail|full", "Content of the undo file: the removed bytes (default), or the whole file."),
+        option("--max-loss SIZE",
+            "Refuse a plan that removes more bytes than this (default: no limit for torn bytes).", SIZE),
+        option("--max-loss-records N",
+            "Refuse a plan that removes more complete records, also of an unfinished transaction, than this.",
+            click.IntRange(0)),
+        option("--allow-discard-valid",
+            "Also remove complete records after the damage (docs/damage.md).", group="Damage", is_common=True,
+            allow_from_autoenv=False),
+        option("--allow-empty-result",
+            "Truncate even if no record is kept; needs a single FILE and --format.", group="Damage",
+            allow_from_autoenv=False),
+        option("--transactions",
+            "Truncate after the last complete transaction, removing complete records of an unfinished one (drizzle).",
+            group="Damage", allow_from_autoenv=False),
+        option("--fix-meta", "Also correct the log's own counters and its file list.", is_common=True),
+        option("--write-close-marker", "Write the format's end mark, if it has one."),
         network_option(),
-        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
+        option("-y --yes", "Do not ask.", allow_from_autoenv=False, is_common=True),
         *hint_options(),
         redo_option(),
     ],
@@ -373,4 +315,4 @@ command = Command(
             "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog",
         ),
     ),
-)
+)  # fmt: skip

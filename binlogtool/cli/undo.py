@@ -50,9 +50,9 @@ command = Command(
     callback=_run_undo,
     params=[
         click.Argument(["undo_files"], nargs=-1, type=PATH, metavar="UNDO_FILE..."),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Carry out the undo."),
+        option("--apply", "Carry out the undo.", allow_from_autoenv=False, is_common=True),
         network_option(),
-        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
+        option("-y --yes", "Do not ask.", allow_from_autoenv=False, is_common=True),
     ],
     help="""Undo a repair.
 

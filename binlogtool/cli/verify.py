@@ -23,7 +23,7 @@ from binlogtool.cli.options import (
     require_paths,
     spark_options,
 )
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import Severity
 from binlogtool.report.finding_policy import (
     FindingPolicy,
@@ -80,7 +80,7 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
-    from binlogtool.cli.run_verify import VerifyOptions, collect_reports
+    from binlogtool.cli.run_verify import VerifyJob, VerifyOptions, collect_reports
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
@@ -91,17 +91,11 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     state = None if options.state is None else _load_state(run, options.state)
     if options.max_age is not None and (options.depth not in ("payload", "set") or master is not None):
         raise UsageError("--max-age needs --depth payload or set, and cannot be combined with --master")
-    work = VerifyOptions(
-        options.depth,
-        options.expect_closed,
-        options.live,
-        state=state,
-        max_duration=options.max_duration,
-        hints=log_hints,
-        master=master,
-        times=options.max_age is not None,
-    )
-    collected = collect_reports(run, options.paths, work)
+    job = VerifyJob(
+        "", settings.format, options.depth, settings.limits, settings.backend, options.live, options.expect_closed,
+        log_hints, times=options.max_age is not None,
+    )  # fmt: skip
+    collected = collect_reports(run, options.paths, VerifyOptions(job, state, options.max_duration, master))
     if options.max_age is not None:
         from datetime import UTC, datetime
 
@@ -180,11 +174,8 @@ def _print_report(
 
 
 def _read_file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror}") from None
+    with name_os_errors(path), open(path, "rb") as file:
+        return file.read()
 
 
 def _parse_report(text: str) -> tuple[str, str]:
@@ -202,11 +193,8 @@ def _write_github_summary(report: Report) -> None:
 
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        try:
-            with open(summary, "ab") as file:
-                file.write(binlogtool.render_report(report, "markdown"))
-        except OSError as error:
-            raise InputOutputError(f"{summary}: {error.strerror}") from None
+        with name_os_errors(summary), open(summary, "ab") as file:
+            file.write(binlogtool.render_report(report, "markdown"))
 
 
 command = Command(
@@ -216,84 +204,37 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(
-            ["--depth"],
-            is_common=True,
-            type=click.Choice(["frame", "checksum", "payload", "set"]),
-            default="set",
-            help="Depth of the check: frame or checksum (the same check: frames and checksums), payload (also the "
-            "content of records), set (default: also order and missing files).",
-        ),
-        option(
-            ["--fail-on"],
-            is_common=True,
-            type=click.Choice(list(_LEVELS)),
-            default="error",
-            help="Lowest severity of a finding that makes the exit status 1 (default: error).",
-        ),
-        option(
-            ["--severity"],
-            multiple=True,
-            metavar="ID=LEVEL",
-            shell_complete=options.complete_severity,
-            help="Change the severity of a finding; repeatable.",
-        ),
-        option(
-            ["--ignore"],
-            is_common=True,
-            multiple=True,
-            metavar="ID[@FILE[:OFFSET]]",
-            shell_complete=options.complete_finding_id,
-            help="Ignore a finding; repeatable.",
-        ),
-        option(["--baseline"], type=PATH, metavar="FILE", help="Ignore the findings listed in FILE."),
-        option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
-        option(
-            ["--report"],
-            is_common=True,
-            multiple=True,
-            metavar="KIND=FILE",
-            shell_complete=options.complete_report,
-            help="Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
+        option("--depth frame|checksum|payload|set",
+            "Depth of the check: frame or checksum (the same check: frames and checksums), payload (also the content "
+            "of records), set (default: also order and missing files).", is_common=True, default="set"),
+        option("--fail-on",
+            "Lowest severity of a finding that makes the exit status 1 (default: error).",
+            click.Choice(list(_LEVELS)), is_common=True, default="error"),
+        option("--severity ID=LEVEL",
+            "Change the severity of a finding; repeatable.", multiple=True, shell_complete=options.complete_severity),
+        option("--ignore ID[@FILE[:OFFSET]]",
+            "Ignore a finding; repeatable.", is_common=True, multiple=True,
+            shell_complete=options.complete_finding_id),
+        option("--baseline FILE", "Ignore the findings listed in FILE.", PATH),
+        option("--write-baseline FILE", "Save the findings as a baseline.", PATH),
+        option("--report KIND=FILE",
+            "Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
             "html (a page with a map of each file); or github, without FILE (annotations); repeatable.",
-        ),
-        option(
-            ["--state"],
-            is_common=True,
-            type=PATH,
-            metavar="FILE",
-            help="Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
+            is_common=True, multiple=True, shell_complete=options.complete_report),
+        option("--state FILE",
+            "Skip paths that FILE records as verified and unchanged. Results are appended to FILE. A path is "
             "unchanged if size, times and inode of all its files are; named files of one directory count as one path. "
-            "Damage that changes none of these is not found: use a new FILE each week.",
-        ),
-        option(
-            ["--max-duration"],
-            type=DURATION,
-            metavar="DURATION",
-            help="Stop after this time with status 6; use --state to continue later.",
-        ),
-        option(
-            ["--expect-closed"],
-            group="Damage",
-            is_common=True,
-            is_flag=True,
-            help="The logs are not in use: a torn end and a missing end mark are errors. A note says where a format "
-            "has no end mark.",
-        ),
-        option(
-            ["--max-age"],
-            type=AGE,
-            metavar="DURATION",
-            help="Report a log whose newest record is older than this, for example 26h: the backup stopped copying. "
-            "Without times in the records, the modification time of the file counts.",
-        ),
-        option(
-            ["--live"],
-            is_flag=True,
-            group="Damage",
-            is_common=True,
-            help="The files may be growing: an unfinished tail is not a finding.",
-        ),
+            "Damage that changes none of these is not found: use a new FILE each week.", PATH, is_common=True),
+        option("--max-duration DURATION",
+            "Stop after this time with status 6; use --state to continue later.", DURATION),
+        option("--expect-closed",
+            "The logs are not in use: a torn end and a missing end mark are errors. A note says where a format has no "
+            "end mark.", group="Damage", is_common=True),
+        option("--max-age DURATION",
+            "Report a log whose newest record is older than this, for example 26h: the backup stopped copying. "
+            "Without times in the records, the modification time of the file counts.", AGE),
+        option("--live",
+            "The files may be growing: an unfinished tail is not a finding.", group="Damage", is_common=True),
         *spark_options(),
         *hint_options(),
         redo_option(),
@@ -317,4 +258,4 @@ command = Command(
             "binlogtool verify --master spark://10.0.0.5:7077 -O json /fleet > fleet.json",
         ),
     ),
-)
+)  # fmt: skip

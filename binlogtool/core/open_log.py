@@ -440,6 +440,12 @@ class PassOptions(msgspec.Struct, Generic[T], frozen=True):
         )  # fmt: skip
 
 
+def _start_script(options: ScriptOptions, format_: Format) -> ScriptWriter:
+    if format_.output.start_script is None:
+        raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+    return format_.output.start_script(options)
+
+
 class LogReader(LogFiles):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
@@ -495,17 +501,13 @@ class LogReader(LogFiles):
             self._track_columns(selection.where)
             selection, options = replace(selection, where=None), row_condition.apply_to(options)
 
-        def start_script(format_: Format) -> ScriptWriter:
-            if format_.output.start_script is None:
-                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
-            return format_.output.start_script(options)
-
         options = replace(
             options, is_partial=options.flashback and (row_condition is not None or can_miss_later_changes(selection))
         )
         if not self.is_stream:
             self._require_databases(options)
         is_complete = True
+        start_script = partial(_start_script, options)
         for part in self._write_scripts(
             selection, self._make_fragment_writer, start_script, row_condition, reads_on=options.is_partial
         ):
@@ -526,11 +528,7 @@ class LogReader(LogFiles):
         if not renames:
             return
 
-        def start_script(format_: Format) -> ScriptWriter:
-            if format_.output.start_script is None:
-                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
-            return format_.output.start_script(ScriptOptions(rename_databases=renames))
-
+        start_script = partial(_start_script, ScriptOptions(rename_databases=renames))
         with self.reopen() as log:
             for _ in log._write_scripts(Selection(), self._make_fragment_writer, start_script):
                 if not renames.unseen:

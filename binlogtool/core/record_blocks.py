@@ -453,6 +453,10 @@ class RecordLocations:
     def _frame_column(self, column: Column) -> list[int]:
         return to_int_list(column[self._first : self._last + 1])
 
+    def _own_sizes(self) -> list[int]:
+        """Return the size of each record in its own address space."""
+        return [end - at for at, end in zip(*map(self._record_column, ("offset", "end")), strict=True)]
+
     def _frame_indexes(self) -> list[int]:
         """Return the index of each record's frame, counted from the frame of the first record."""
         return [span - self._first for span in self._record_column("span")]
@@ -483,9 +487,7 @@ class RecordLocations:
             return [self._batch.container.size] * (self._stop - self._start)
         if self._batch.positions is not None:
             return to_int_list(self._batch.positions.size, self._start, self._stop)
-        own = [
-            end - offset for offset, end in zip(self._record_column("offset"), self._record_column("end"), strict=True)
-        ]
+        own = self._own_sizes()
         if not self._any_packed:
             return own
         frames, packed = self._batch.frames, self._packed
@@ -495,18 +497,15 @@ class RecordLocations:
     def inner_positions(self) -> Sequence[InnerPosition | None]:
         """Return the positions in the unpacked payload, for records inside packed containers."""
         if self._batch.is_inside:
-            sizes = [
-                end - offset
-                for offset, end in zip(self._record_column("offset"), self._record_column("end"), strict=True)
-            ]
-            return [InnerPosition(self._batch.inner_offset(i), size) for i, size in enumerate(sizes, self._start)]
+            sizes = enumerate(self._own_sizes(), self._start)
+            return [InnerPosition(self._batch.inner_offset(i), size) for i, size in sizes]
         if not self._any_packed:
             return [None] * (self._stop - self._start)
         packed, starts = self._packed, self._frame_column(self._batch.span_starts)
         return [
-            InnerPosition(offset - starts[s], end - offset) if packed[s] else None
-            for s, offset, end in zip(
-                self._frame_indexes(), self._record_column("offset"), self._record_column("end"), strict=True
+            InnerPosition(offset - starts[s], size) if packed[s] else None
+            for s, offset, size in zip(
+                self._frame_indexes(), self._record_column("offset"), self._own_sizes(), strict=True
             )
         ]
 

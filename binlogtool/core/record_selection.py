@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
 from binlogtool.format_api.tables_and_changes import join_schema_files
@@ -266,11 +266,8 @@ def _read_limited(path: Path | None, max_bytes: int, purpose: str) -> bytes | No
     if path is None:
         return None
     name = os.fspath(path)
-    try:
-        with open(name, "rb") as file:
-            data = file.read(max_bytes + 1)
-    except OSError as error:
-        raise InputOutputError(f"{name}: {error.strerror}") from None
+    with name_os_errors(name), open(name, "rb") as file:
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise UsageError(f"{name}: more than {max_bytes:,} bytes, too large {purpose}")
     return data

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -88,6 +89,8 @@ class SetLinkChecker:
         self._before_path = ""
         self._chain: list[LinkedFile] = []
         self._reported: set[tuple[str, str]] = set()
+        self._members: dict[tuple[str, str | None], dict[str, int]] = {}
+        """(directory, name stem of a log) -> its files in log order, with their positions."""
 
     def check_next(self, file: LogFile) -> list[BrokenLink]:
         """Return what is wrong between the last file with records and this one."""
@@ -136,7 +139,7 @@ class SetLinkChecker:
 
     def _validate_links(self, before: LogFile, after: LogFile) -> list[BrokenLink]:
         """Apply the format's rules for sets to the files since the last proven link."""
-        unnamed = _list_between(before, after)
+        unnamed = self._list_between(before, after)
         members = [*(one.member for one in self._chain), *(SetMember(one, None, None, None) for one in unnamed)]
         links = list(self._iter_broken(members, after))
         if unnamed and not links:
@@ -158,6 +161,23 @@ class SetLinkChecker:
             if found.severity is Severity.ERROR and (is_hole or is_order) and key not in self._reported:
                 self._reported.add(key)
                 yield self._make_link(os.path.join(folder, one.file), found, is_order=is_order)
+
+    def _list_between(self, before: LogFile, after: LogFile) -> list[str]:
+        """Return the log files that exist between two files of a log and are not read; the directory is listed once."""
+        names, files = [_member_name(before.path), _member_name(after.path)], after.format.files
+        folder, stem = os.path.dirname(after.path), files.name_stem(names[0])
+        positions = self._members.get((folder, stem), {})
+        if not positions.keys() >= {*names}:
+            try:
+                entries = {_member_name(entry) for entry in os.listdir(folder or ".")}
+            except OSError:
+                return []
+            members = {*names, *(one for one in entries if files.name_stem(one) == stem)}
+            positions = {name: number for number, name in enumerate((files.sort_names or sorted)([*members]))}
+            self._members[folder, stem] = positions
+        same_length = {len(name) for name in names}
+        between = islice(positions, positions[names[0]] + 1, positions[names[1]])
+        return [name for name in between if len(name) in same_length]
 
     def _make_link(self, path: str, found: Finding, *, is_order: bool) -> BrokenLink:
         before, after = self._chain[-2:]
@@ -285,18 +305,3 @@ def _is_same_log(before: LogFile, after: LogFile) -> bool:
 def _member_name(path: str) -> str:
     """Return the name of a file in its log, also if it is compressed."""
     return strip_compressed_suffix(os.path.basename(path))
-
-
-def _list_between(before: LogFile, after: LogFile) -> list[str]:
-    """Return the log files that exist between two files of a log and are not read."""
-    folder, format_ = os.path.dirname(after.path), after.format
-    names = [_member_name(before.path), _member_name(after.path)]
-    try:
-        entries = {_member_name(entry) for entry in os.listdir(folder or ".")}
-    except OSError:
-        return []
-    stem = format_.files.name_stem(names[0])
-    same_length = {len(name) for name in names}
-    others = [one for one in entries if format_.files.name_stem(one) == stem and len(one) in same_length]
-    order = list((format_.files.sort_names or sorted)([*{*others, *names}]))
-    return order[order.index(names[0]) + 1 : order.index(names[1])]

@@ -25,7 +25,14 @@ from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection, SqlFragment
-from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
+from binlogtool.errors import (
+    BinlogtoolError,
+    FileVanishedError,
+    InputOutputError,
+    RefusedError,
+    UsageError,
+    name_os_errors,
+)
 from binlogtool.export.incremental import (
     AppendCommit,
     CommitStore,
@@ -102,21 +109,18 @@ def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: Commi
     """
     whole, steady, position, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if previous is None else previous.end
     compares = previous is not None and previous.steady != "" and before <= end
-    try:
-        with open(path, "rb") as file:
-            while position < end:
-                stop = before if compares and position < before else end
-                data = file.read(min(stop - position, _CHUNK_BYTES))
-                if not data:
-                    break
-                whole.update(data)
-                steady.update(_exclude_range(data, position, rewritten))
-                position += len(data)
-                if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
-                    reason = f"its first {before:,} bytes differ from those that were read before"
-                    raise RefusedError(f"{path}: {reason}; restore the file, or start a new output")
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    with name_os_errors(path, "cannot be read"), open(path, "rb") as file:
+        while position < end:
+            stop = before if compares and position < before else end
+            data = file.read(min(stop - position, _CHUNK_BYTES))
+            if not data:
+                break
+            whole.update(data)
+            steady.update(_exclude_range(data, position, rewritten))
+            position += len(data)
+            if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
+                reason = f"its first {before:,} bytes differ from those that were read before"
+                raise RefusedError(f"{path}: {reason}; restore the file, or start a new output")
     return ContentHashes(whole.hexdigest(), steady.hexdigest())
 
 

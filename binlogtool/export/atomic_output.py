@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool.core.remote_files import resolve_filesystem, translate_errors
-from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_os_errors
 from binlogtool.export.manifest import ProgressCallback, ProgressStep, hash_file
 from binlogtool.export.output_options import RECORD_PARTITIONS
 from binlogtool.limits import MIB
@@ -389,14 +389,11 @@ def stage_upload(url: str, *, overwrite: bool, on_step: ProgressCallback | None 
         if fs.type_name == "s3" and fs.get_file_info(place.partition("/")[0]).type.name == "NotFound":
             raise InputOutputError(f"{url}: there is no such bucket")
     stage = Path(place.rpartition("/")[2] or "rows")
-    try:
-        with create_work_folder() as folder:
-            stage = folder / stage
-            yield stage
-            if stage.is_dir():
-                _upload_files(stage, url, on_step)
-    except OSError as error:
-        raise InputOutputError(f"{stage}: cannot be written: {error.strerror or error}") from error
+    with name_os_errors(stage, "cannot be written"), create_work_folder() as folder:
+        stage = folder / stage
+        yield stage
+        if stage.is_dir():
+            _upload_files(stage, url, on_step)
 
 
 def _upload_files(stage: Path, url: str, on_step: ProgressCallback | None) -> None:

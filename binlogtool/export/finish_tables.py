@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError
+from binlogtool.errors import InputOutputError, name_os_errors
 from binlogtool.export import table_files
 from binlogtool.export.manifest import ManifestOutput
 from binlogtool.export.output_options import TableFileOptions
@@ -135,12 +135,8 @@ class TableFinisher(msgspec.Struct, frozen=True):
         Raises:
             InputOutputError: they cannot be written, or do not hold what was spooled.
         """
-        try:
+        with name_os_errors(self.stage, "cannot be written", by_file=True):
             return self._write(task, new_task_folder(self.stage, task.number))
-        except OSError as error:
-            raise InputOutputError(
-                f"{error.filename or self.stage}: cannot be written: {error.strerror or error}"
-            ) from error
 
     def _write(self, task: FinishTask, folder: Path) -> list[FinishedFile]:
         import pyarrow.parquet as parquet

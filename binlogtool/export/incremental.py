@@ -44,7 +44,7 @@ from binlogtool.core.open_log import (
     open_log,
 )
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
-from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError
+from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, name_os_errors
 from binlogtool.export.manifest import (
     FileStamp,
     ManifestCheck,
@@ -817,7 +817,7 @@ def open_commit_store(output: Path) -> Iterator[CommitStore]:
         InputOutputError: the output cannot be written.
     """
     store = CommitStore(output)
-    try:
+    with name_os_errors(output, "cannot be written"):
         _ensure_store(store)
         handle = os.open(store.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
@@ -825,8 +825,6 @@ def open_commit_store(output: Path) -> Iterator[CommitStore]:
             yield store
         finally:
             os.close(handle)
-    except OSError as error:
-        raise InputOutputError(f"{output}: cannot be written: {error.strerror or error}") from error
 
 
 def _lock_store(handle: int, output: Path) -> None:

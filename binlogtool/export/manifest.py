@@ -26,9 +26,10 @@ from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_fil
 from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
-from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
 from binlogtool.format_api.format import FileHead, Hints
+from binlogtool.format_api.json_values import pick_members
 from binlogtool.limits import MIB, Limits, parse_size
 
 # --- Spark job health ---
@@ -146,7 +147,8 @@ class FindingTally(msgspec.Struct):
     """Findings as JSON objects that name their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
     damage_rows: number of findings about bytes that could not be read. errors: number of those that stop a conversion.
-    diverging_tables: tables with a `rows-diverge` finding.
+    diverging_tables: tables with a `rows-diverge` finding. has_records: this part of the log has records; then a
+    transaction that is open at the end of an earlier part is not open at the end of the log.
     """
 
     listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
@@ -154,6 +156,7 @@ class FindingTally(msgspec.Struct):
     damage_rows: int = 0
     errors: int = 0
     diverging_tables: set[str] = msgspec.field(default_factory=set)
+    has_records: bool = False
 
     def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
         """Count one finding. damage: True if it is about bytes that could not be read, not about a record."""
@@ -167,7 +170,9 @@ class FindingTally(msgspec.Struct):
 
     def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of the next part of the log."""
-        self._drop_open_end()
+        if other.has_records:
+            self._drop_open_end()
+        self.has_records |= other.has_records
         self.counts += other.counts
         self.damage_rows += other.damage_rows
         self.errors += other.errors
@@ -175,7 +180,7 @@ class FindingTally(msgspec.Struct):
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
 
     def _drop_open_end(self) -> None:
-        """Drop the finding about a transaction that is open at the end: another part of the log follows."""
+        """Drop the finding about a transaction that is open at the end: more records follow."""
         kept = [one for one in self.listed if one["id"] != "incomplete-transaction" or one["offset"] is not None]
         self.counts["incomplete-transaction"] -= len(self.listed) - len(kept)
         self.listed = kept
@@ -268,19 +273,15 @@ class Manifest(msgspec.Struct, frozen=True):
             "to": self.to,
             "output": self.output if self.complete else None,
             "on_damage": self.on_damage,
-            "inputs": [_pick_attributes(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
-            "outputs": [_pick_attributes(o, "path", "rows", "size", "sha256") for o in self.outputs],
+            "inputs": [pick_members(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
+            "outputs": [pick_members(o, "path", "rows", "size", "sha256") for o in self.outputs],
             "rows": self.rows,
             "damage_rows": self.damage,
             "findings": [dict(f) for f in self.findings],
             "finding_counts": dict(self.finding_counts),
-            "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
+            "checks": [pick_members(c, "name", "detail") for c in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
-
-
-def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 # --- Input files of a request ---
@@ -387,10 +388,8 @@ def read_stamp(path: str) -> FileStamp:
         from binlogtool.core.remote_files import read_remote_stamp
 
         return read_remote_stamp(path)
-    try:
+    with name_os_errors(path, "cannot be read"):
         stat = os.stat(path)
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
     return stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino
 
 
@@ -400,11 +399,8 @@ def hash_file(path: str) -> str:
         from binlogtool.core.remote_files import hash_remote_file
 
         return hash_remote_file(path)
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    with name_os_errors(path, "cannot be read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- Distribution of files among tasks by size ---

@@ -264,7 +264,7 @@ class StreamJob(msgspec.Struct):
             if isinstance(part, ScriptText) and part.end is not None:
                 self.script_ends.append(part.end)
             if isinstance(part, SqlFragment):
-                self.records_by_file[part.file] += len(part.record)
+                self._count_records(part.file, len(part.record))
                 if self.on_read is not None and part.offset:
                     self.on_read(part.file, int(part.offset[-1]))
                 if self.on_step is not None and not self._is_script:
@@ -279,8 +279,12 @@ class StreamJob(msgspec.Struct):
                     self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))
             yield part
 
+    def _count_records(self, file: str, count: int) -> None:
+        self.records_by_file[file] += count
+        self.finding_tally.has_records = True
+
     def _count_block(self, block: RecordBlock) -> None:
-        self.records_by_file[block.file] += len(block)
+        self._count_records(block.file, len(block))
         for finding in (f for findings in block.findings.values() for f in findings):
             unwritten = (self._is_script or self.envelope is not None) and finding.severity is Severity.ERROR
             self.finding_tally.add(block.file, finding_to_value(finding), damage=unwritten)
@@ -311,9 +315,7 @@ class StreamJob(msgspec.Struct):
         if self._is_script:
             return b"".join(record_texts(block))
         data = b"".join(block.raw or ())
-        self.raw_bytes += sum(
-            int(inner.size if inner else size) for size, inner in zip(block.size, block.inner, strict=True)
-        )
+        self.raw_bytes += len(data)  # without headers of the chunks that a record consists of, which its size includes
         return data
 
     @property

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import InputOutputError, UsageError, name_os_errors
 from binlogtool.export import records_to_arrow
 from binlogtool.export.finish_tables import FinishedFile, publish_files
 from binlogtool.export.incremental import is_closed
@@ -234,12 +234,8 @@ class RecordWriter(msgspec.Struct, frozen=True):
             LimitError: the deadline passed.
         """
         folder = new_task_folder(self.stage, task.number)
-        try:
+        with name_os_errors(self.stage, "cannot be written", by_file=True):
             return self._write(task, folder)
-        except OSError as error:
-            raise InputOutputError(
-                f"{error.filename or self.stage}: cannot be written: {error.strerror or error}"
-            ) from error
 
     def _write(self, task: WriteTask, folder: Path) -> WriteResult:
         options, max_memory = self.file_options, self.request.limits.max_memory

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import InputOutputError, UsageError, name_os_errors
 
 # --- Spark's settings ---
 
@@ -109,11 +109,8 @@ def _read_defaults_file() -> dict[str, str]:
     path = Path(folder or "", "spark-defaults.conf")
     if not folder or not path.is_file():
         return {}
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_CONF_BYTES).splitlines()
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror}") from error
+    with name_os_errors(path), path.open(encoding="utf-8", errors="replace") as file:
+        lines = file.read(_MAX_CONF_BYTES).splitlines()
     return {found[1]: found[2].strip() for found in map(_CONF_LINE.fullmatch, lines) if found}
 
 

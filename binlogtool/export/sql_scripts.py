@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core.record_selection import RecordBlock, Selection
-from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_os_errors
 from binlogtool.format_api.tables_and_changes import DatabaseRenames, ScriptOptions, SidecarFiles
 
 # --- Sidecar files of a script ---
@@ -35,13 +35,11 @@ class SidecarFolder(msgspec.Struct):
             RefusedError: the directory exists and is not empty.
             InputOutputError: the file cannot be written.
         """
-        try:
+        with name_os_errors(self.folder):
             if not self.is_created:
                 self._create_folder()
             with (self.folder / name).open("ab" if name in self.names else "xb") as file:
                 file.write(data)
-        except OSError as error:
-            raise InputOutputError(f"{self.folder}: {error.strerror}") from None
         self.names.add(name)
 
     def _create_folder(self) -> None:

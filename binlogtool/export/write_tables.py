@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, Selection
-from binlogtool.errors import InputOutputError
+from binlogtool.errors import name_os_errors
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
 from binlogtool.export.finish_tables import FinishTask, TableDirectories, TableFinisher, publish_files
@@ -219,13 +219,8 @@ class TableSpooler(msgspec.Struct, frozen=True):
         if task.reported_tables:
             hints = replace(hints or Hints(), reported_tables=task.reported_tables)
         reader = TaskReader(task, self.request, hints, self.shape, folder, self.limits)
-        try:
-            with ThreadPoolExecutor(1) as pool:
-                return self.kind.spool_rows(reader, pool)
-        except OSError as error:
-            raise InputOutputError(
-                f"{error.filename or self.stage}: cannot be written: {error.strerror or error}"
-            ) from error
+        with name_os_errors(self.stage, "cannot be written", by_file=True), ThreadPoolExecutor(1) as pool:
+            return self.kind.spool_rows(reader, pool)
 
 
 # --- Typed rows ---

@@ -12,7 +12,7 @@ import base64
 import gc
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,11 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
     "escape": _escape_bytes,
 }
 """Value of `--bytes` -> function that encodes bytes."""
+
+
+def pick_members(value: Any, *names: str) -> dict[str, Any]:
+    """Return the attributes of these names as a JSON object."""
+    return {name: getattr(value, name) for name in names}
 
 
 class JsonStyle(msgspec.Struct, frozen=True):
@@ -280,6 +285,27 @@ def encode_document(value: Any, *, indent: int = 2) -> bytes:
     """Encode a value as one JSON document with a line end."""
     text = encode_json(STYLE.to_json_value(value))
     return escape_unsafe(msgspec.json.format(text, indent=indent)) + b"\n"
+
+
+def encode_document_member(value: Any) -> bytes:
+    """Encode a member of an array of a document, indented as `encode_document` does."""
+    return encode_document(value).rstrip(b"\n").replace(b"\n", b"\n    ")
+
+
+def encode_in_pieces(
+    make_document: Callable[[], Mapping[str, Any]], name: str, members: Iterable[Any]
+) -> Iterator[bytes]:
+    """Yield a document piece by piece, because all members of its array `name` at once would take too much memory.
+
+    make_document: returns the document with an empty array; called before the first member, and after the last one.
+    """
+    empty, is_empty = f'\n  "{name}": []'.encode(), True
+    for member in members:
+        start = encode_document(make_document()).partition(empty)[0] + empty[:-1] if is_empty else b","
+        yield start + b"\n    " + encode_document_member(member)
+        is_empty = False
+    whole = encode_document(make_document())
+    yield whole if is_empty else b"\n  ]" + whole.partition(empty)[2]
 
 
 def encode_line(value: Any) -> bytes:

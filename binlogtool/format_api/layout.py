@@ -790,8 +790,6 @@ TABLE_OFFSET = 8192
 table.
 """
 
-_POLYNOMIAL = 0xEDB88320
-
 
 @kernel(load_big_endian, native="crc32_bytes")
 def compute_crc32(buf: UInt8s, pos: int, limit: int, texts: UInt8s) -> int:
@@ -804,10 +802,4 @@ def compute_crc32(buf: UInt8s, pos: int, limit: int, texts: UInt8s) -> int:
 
 def build_crc_table() -> bytes:
     """Return the table: the CRC-32 of each byte value, big-endian."""
-    return b"".join(_compute_byte_crc(i).to_bytes(4, "big") for i in range(256))
-
-
-def _compute_byte_crc(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ _POLYNOMIAL * (value & 1)
-    return value
+    return b"".join(value.to_bytes(4, "big") for value in _build_byte_table(CRC32.poly))

@@ -9,6 +9,7 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece, is_header_correction
+from binlogtool.format_api.json_values import pick_members
 from binlogtool.verification import verify_report
 from binlogtool.verification.verify_report import FileReport, SkippedFiles
 
@@ -63,7 +64,7 @@ class RepairPolicy(msgspec.Struct, frozen=True):
         return {name: value for name, value in members.items() if value is not None and value is not False}
 
 
-class FilePlan(msgspec.Struct, frozen=True):
+class FilePlan(msgspec.Struct, frozen=True, array_like=True):
     """The repair of one file.
 
     Attributes:
@@ -114,49 +115,26 @@ class FilePlan(msgspec.Struct, frozen=True):
     def as_value(self) -> dict[str, Any]:
         """Return the JSON value of the file plan, an item of the plan's `files`."""
         return {
-            "path": self.path,
-            "size": self.size,
-            "action": self.action,
-            "durable_end": self.durable_end,
-            "cut_bytes": self.cut_bytes,
-            "cut_valid_records": self.cut_valid_records,
+            **pick_members(self, "path", "size", "action", "durable_end", "cut_bytes", "cut_valid_records"),
             "proof": dict(self.proof),
-            "sha256_kept": self.sha256_kept,
-            "sha256_cut": self.sha256_cut,
-            **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
+            **pick_members(self, "sha256_kept", "sha256_cut"),
+            **(pick_members(self, "inode", "mtime_ns") if self.inode is not None else {}),
             **({"made_like": self.made_like} if self.made_like is not None else {}),
             **({"result": pieces_to_json(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
             **({"grows_to": self.result_size} if self.result_size > self.size else {}),
         }
 
 
-_PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
-PackableFilePlan = FilePlan | bytes
-"""Plan for one file, packed or not."""
-
-
-def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
-    """Pack the plan for an unchanged file, to a quarter of its memory; return other plans unchanged."""
-    if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
-        return plan
-    return verify_report.pack_struct(plan) or plan
-
-
-def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
-    """Return the plan that `pack_file_plan` may have packed."""
-    if not isinstance(packed_plan, bytes):
-        return packed_plan
-    values = msgspec.msgpack.decode(packed_plan)
-    values[_PIECES_INDEX] = ()
-    return FilePlan(*values)
-
-
 class FilePlans(verify_report.CompactList[FilePlan]):
     """Plans for many files, in the order of the files."""
 
     __slots__ = ()
-    pack = staticmethod(pack_file_plan)
-    unpack = staticmethod(unpack_file_plan)
+    struct = FilePlan
+
+    @staticmethod
+    def is_packable(value: FilePlan, /) -> bool:
+        """Return True for the plans of unchanged files."""
+        return value.action == "none" and not value.pieces
 
 
 def pieces_to_json(pieces: tuple[ResultPiece, ...]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url, make_readable_file
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
-from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError, name_os_errors
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import (
     FileFix,
@@ -36,14 +36,11 @@ from binlogtool.repair.plan import (
     WHOLE_LOG_ADVICE,
     FilePlan,
     FilePlans,
-    PackableFilePlan,
     RepairPlan,
     RepairPolicy,
     check_empty_result,
     check_loss_limits,
     collect_refusals,
-    pack_file_plan,
-    unpack_file_plan,
 )
 from binlogtool.repair.repaired_content import (
     ExaminedLog,
@@ -424,20 +421,20 @@ class FilePlanDrafts:
 
     def __init__(self) -> None:
         self.noteworthy: dict[str, FilePlanDraft] = {}
-        self._items: list[PackableFilePlan | str] = []
+        self._items: list[FilePlan | bytes | str] = []
 
     def add(self, draft: FilePlanDraft) -> None:
         """Append the draft for the next file."""
         plan = draft.plan
         if plan.action == "none" and not (draft.notes or draft.reasons):
-            self._items.append(pack_file_plan(plan))
+            self._items.append(FilePlans.pack(plan))
         else:
             self._items.append(plan.path)
             self.noteworthy[plan.path] = draft
 
     def __iter__(self) -> Iterator[FilePlanDraft]:
         return (
-            self.noteworthy[one] if isinstance(one, str) else FilePlanDraft(unpack_file_plan(one))
+            self.noteworthy[one] if isinstance(one, str) else FilePlanDraft(FilePlans.unpack(one))
             for one in self._items
         )
 
@@ -514,7 +511,7 @@ def bind_to_file(plan: FilePlan) -> FilePlan:
         return replace(plan, sha256_kept=nothing, sha256_cut=nothing)
     path = os.path.realpath(plan.path)
     kept = [p for p in plan.pieces if p.is_original]
-    try:
+    with name_os_errors(plan.path, "cannot be read"):
         fd = SYSTEM.open(path, READ)
         try:
             status = os.fstat(fd)
@@ -523,8 +520,6 @@ def bind_to_file(plan: FilePlan) -> FilePlan:
             hashes = hash_parts(SYSTEM, fd, kept, plan.size, hash_whole=False)
         finally:
             SYSTEM.close(fd)
-    except OSError as error:
-        raise InputOutputError(f"{plan.path}: cannot be read: {error.strerror}") from error
     return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UnknownFormatError
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UnknownFormatError, name_os_errors
 from binlogtool.repair import atomic_file_changes as transaction
 from binlogtool.repair.atomic_file_changes import (
     check_interrupted,
@@ -55,11 +55,9 @@ def choose_undo_file(paths: Sequence[str], *, system: SystemCalls = SYSTEM) -> s
         return paths[0]
     candidates = []
     for path in (name for one in paths for name in _list_undo_files(one)):
-        try:
+        with name_os_errors(path):
             undo = read_undo_file(system, path)
             candidates.append((undo.state != UNDONE, undo.made, os.stat(path).st_mtime_ns, path))
-        except OSError as error:
-            raise InputOutputError(f"{path}: {error.strerror or error}") from error
     if not candidates:
         raise UnknownFormatError(f"{paths[0]}: no undo file of binlogtool is in this directory")
     return max(candidates)[-1]
@@ -69,10 +67,8 @@ def _list_undo_files(path: str) -> list[str]:
     """Return the undo files in a directory; a path of another kind unchanged."""
     if not os.path.isdir(path):
         return [path]
-    try:
+    with name_os_errors(path):
         return sorted(os.path.join(path, name) for name in os.listdir(path) if parse_log_name(name) is not None)
-    except OSError as error:
-        raise InputOutputError(f"{path}: {error.strerror or error}") from error
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> UndoPlan:
@@ -82,11 +78,9 @@ def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> 
         UnknownFormatError: the file is no undo file. RefusedError: it is incomplete. InputOutputError.
     """
     name = os.path.abspath(os.fspath(path))
-    try:
+    with name_os_errors(name, by_file=True):
         undo = read_undo_file(system, name)
         return _make_undo_plan(system, undo)
-    except OSError as error:
-        raise InputOutputError(f"{error.filename or name}: {error.strerror or error}") from error
 
 
 def _make_undo_plan(system: SystemCalls, undo: UndoFile) -> UndoPlan:
@@ -195,7 +189,7 @@ def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -
         RefusedError: the repair must not be finished. InputOutputError.
     """
     intent_path = _locate_intent(path)
-    try:
+    with name_os_errors(intent_path, by_file=True):
         intent_content = _read_intent(system, intent_path)
         if intent_content is None:
             return None
@@ -205,8 +199,6 @@ def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -
         return FinishPlan(
             intent_path, undo_path, direction, tuple(_list_actions(system, intent_path, undo_path, direction))
         )
-    except OSError as error:
-        raise InputOutputError(f"{error.filename or intent_path}: {error.strerror or error}") from error
 
 
 def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> RepairResult | None:
@@ -216,7 +208,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
         RefusedError: the files have changed since, or do not belong to the log. InputOutputError.
     """
     intent_path = _locate_intent(path)
-    try:
+    with name_os_errors(intent_path, by_file=True):
         intent_content = _read_intent(system, intent_path)
         if intent_content is None:
             return None
@@ -228,8 +220,6 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
             _list_actions(system, intent_path, undo_path, direction)
             return apply_undo(undo_path, allow_network=True, system=system)  # it was allowed when it began
         return finish_repair(undo_path, intent_path, system=system)
-    except OSError as error:
-        raise InputOutputError(f"{error.filename or intent_path}: {error.strerror or error}") from error
 
 
 def explain_interrupted_repair(path: str) -> list[str]:

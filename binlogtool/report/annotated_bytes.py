@@ -20,10 +20,10 @@ import html
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,7 +43,7 @@ from binlogtool.annotation.compare_logs import (
     row_bytes,
 )
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, encode_document, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, encode_in_pieces, pick_members
 from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
@@ -398,17 +398,6 @@ def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list
 # --- `hexdump-annotate -O json` (binlogtool/annotate/1) ---
 
 _STYLE = JsonStyle()
-_FIELDS = b'"fields": []'
-
-
-def _make_envelope(file: str, size: int, findings: Sequence[Finding]) -> dict[str, Any]:
-    return {
-        "schema": "binlogtool/annotate/1",
-        "file": file,
-        "size": size,
-        "fields": [],
-        "findings": findings_to_json(findings),
-    }
 
 
 def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
@@ -427,40 +416,23 @@ def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
         }
 
 
-class AnnotationJsonWriter:
-    """Writer of the document, piece by piece as the rows arrive.
+def encode_annotation(
+    file: str, size: int, rows: Iterable[FieldRow], list_findings: Callable[[], Sequence[Finding]]
+) -> Iterator[bytes]:
+    """Yield the document, piece by piece as the rows arrive. list_findings: called after the rows.
 
     The members `space` (of decompressed rows) and `ok` (of damaged rows) are additions to the documented shape.
     """
 
-    def __init__(self, file: str, size: int) -> None:
-        self._file, self._size = file, size
-        self._separator = b""
+    def make_document() -> dict[str, Any]:
+        findings = findings_to_json(list_findings())
+        return {"schema": "binlogtool/annotate/1", "file": file, "size": size, "fields": [], "findings": findings}
 
-    def encode_rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
-        """Yield the JSON of the next members of `fields`."""
-        for field in fields_to_json(rows):
-            yield (self._separator or self._encode_start()) + b"\n    " + encode_member(field)
-            self._separator = b","
-
-    def _encode_start(self) -> bytes:
-        return encode_document(_make_envelope(self._file, self._size, ())).partition(_FIELDS)[0] + _FIELDS[:-1]
-
-    def finish(self, findings: Sequence[Finding]) -> bytes:
-        """Return the end of the document, after the rows."""
-        whole = encode_document(_make_envelope(self._file, self._size, findings))
-        return b"\n  ]" + whole.partition(_FIELDS)[2] if self._separator else whole
-
-
-def encode_member(field: dict[str, Any]) -> bytes:
-    """Encode a member of an array of a document, indented as `encode_document` does."""
-    text = msgspec.json.format(msgspec.json.encode(_STYLE.to_json_value(field)), indent=2)
-    return escape_unsafe(text).replace(b"\n", b"\n    ")
+    return encode_in_pieces(make_document, "fields", fields_to_json(rows))
 
 
 # --- `hexdump-annotate --diff OTHER -O json` (binlogtool/diff/1) ---
 
-_PARTS = b'"parts": []'
 _KINDS = {"~": "changed", "-": "only-a", "+": "only-b"}
 
 
@@ -468,22 +440,17 @@ class DiffJsonWriter:
     """Writer of the document, piece by piece as the parts arrive.
 
     Args:
-        whole: Also write the fields of units that only one side has.
+        shows_all: also write the fields of units that only one side has.
     """
 
-    def __init__(self, compared: LogComparison, *, whole: bool) -> None:
-        self._comparison, self._whole = compared, whole
+    def __init__(self, comparison: LogComparison, *, shows_all: bool) -> None:
+        self._comparison, self._shows_all = comparison, shows_all
         self.difference_count = 0
         """Number of differences."""
 
-    def encode_parts(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
         """Yield the whole document."""
-        separator = encode_document(self._make_envelope()).partition(_PARTS)[0] + _PARTS[:-1]
-        for part in self._iter_members(parts):
-            yield separator + b"\n    " + encode_member(part)
-            separator = b","
-        document_end = encode_document(self._make_envelope()).partition(_PARTS)[2]
-        yield b"\n  ]" + document_end if separator == b"," else separator + b"]" + document_end
+        return encode_in_pieces(self._make_envelope, "parts", self._iter_members(parts))
 
     def _make_envelope(self) -> dict[str, Any]:
         a, b = self._comparison.a, self._comparison.b
@@ -524,7 +491,7 @@ class DiffJsonWriter:
             changed = [_field_to_json(one) for one in compared if not one.same]
             return {"fields": changed, "fields_same": len(compared) - len(changed)}
         side = part.a or part.b
-        return {"fields": list(fields_to_json(side.piece().rows))} if self._whole and side is not None else {}
+        return {"fields": list(fields_to_json(side.piece().rows))} if self._shows_all and side is not None else {}
 
 
 def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
@@ -533,9 +500,7 @@ def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
         return None
     unit = side.unit
     return {
-        "start": unit.start,
-        "end": unit.end,
-        "kind": unit.kind,
+        **pick_members(unit, "start", "end", "kind"),
         "record": unit.record if unit.record_count else None,
         "records": unit.record_count,
         "types": list(dict.fromkeys(type_ for type_, _, _ in unit.content)),
@@ -583,18 +548,7 @@ class DiffText(msgspec.Struct):
                 yield from self._render_one_sided(kind, group)
 
     def _render_equal(self, parts: Iterable[DiffPart]) -> Iterator[str]:
-        for equal_range in join_equal_ranges(parts):
-            moved_text = (
-                ""
-                if equal_range.start == equal_range.other_start
-                else f", in B from {format_offset(equal_range.other_start)}"
-            )
-            records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-            size = format_count(equal_range.end - equal_range.start)
-            yield (
-                f"= {format_offset(equal_range.start)}..{format_offset(equal_range.end)}  the "
-                f"same{records}, {size} bytes{moved_text}"
-            )
+        yield from (f"= {_describe_equal(one)}{_describe_move(one)}" for one in join_equal_ranges(parts))
 
     def _render_changed(self, part: DiffPart) -> Iterator[str]:
         assert isinstance(part, UnitDiff) and part.a is not None and part.b is not None
@@ -723,8 +677,12 @@ class DiffPage:
         self.difference_count = 0
         """Number of differences."""
 
-    def render_start(self) -> str:
-        """Return the beginning of the page, before the parts."""
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+        """Yield the page piece by piece."""
+        for text in chain([self._render_start()], self._render_parts(parts), [f"</main>\n{render_end(SCRIPT)}"]):
+            yield text.encode("utf-8")
+
+    def _render_start(self) -> str:
         a, b = self._comparison.a, self._comparison.b
         names = f"{os.path.basename(a.path)} → {os.path.basename(b.path)}"
         sides = "".join(
@@ -740,17 +698,13 @@ class DiffPage:
             f'<p class="about">{escape_html(a.format.name)}</p>{sides}{tools}</header>\n<main>\n'
         )
 
-    def render_parts(self, parts: Iterable[DiffPart]) -> Iterator[str]:
-        """Yield the sections of all parts."""
+    def _render_parts(self, parts: Iterable[DiffPart]) -> Iterator[str]:
         for kind, group in groupby(parts, diff_sign):
             if kind == "=":
-                yield from (self._render_line(_describe_equal(one)) for one in join_equal_ranges(group))
+                for one in join_equal_ranges(group):
+                    yield self._render_line(f"= {_describe_equal(one).replace('  ', ' ')}{_describe_move(one)}")
             else:
                 yield from self._render_run(group)
-
-    def render_end(self) -> str:
-        """Return the end of the page, after the parts."""
-        return f"</main>\n{render_end(SCRIPT)}"
 
     def _render_run(self, group: Iterable[DiffPart]) -> Iterator[str]:
         """Yield the HTML of consecutive differences of one kind; of one-sided records, only the first are shown."""
@@ -800,14 +754,14 @@ class DiffPage:
 
 
 def _describe_equal(equal_range: EqualRange) -> str:
-    moved_text = (
-        "" if equal_range.start == equal_range.other_start else f", in B from {format_offset(equal_range.other_start)}"
-    )
     records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-    return (
-        f"= {format_offset(equal_range.start)}..{format_offset(equal_range.end)} the same{records}, "
-        f"{format_count(equal_range.end - equal_range.start)} bytes{moved_text}"
-    )
+    place = f"{format_offset(equal_range.start)}..{format_offset(equal_range.end)}"
+    return f"{place}  the same{records}, {format_count(equal_range.end - equal_range.start)} bytes"
+
+
+def _describe_move(equal_range: EqualRange) -> str:
+    is_moved = equal_range.start != equal_range.other_start
+    return f", in B from {format_offset(equal_range.other_start)}" if is_moved else ""
 
 
 def _differing_fields(field_diffs: Iterable[FieldDiff], side: str) -> dict[tuple[str, str, int], list[tuple[int, int]]]:
@@ -845,8 +799,8 @@ class DiffPicture(msgspec.Struct):
     _cut: bool = False
     """True if lines were left out."""
 
-    def render(self, parts: Iterable[DiffPart]) -> bytes:
-        """Return the whole picture as SVG."""
+    def encode(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
+        """Yield the picture as SVG, in one piece."""
         for kind, group in groupby(parts, diff_sign):
             for line in self._draw_equal(group) if kind == "=" else self._draw_different(kind, group):
                 if len(self._lines) < MAX_LINES:
@@ -866,16 +820,11 @@ class DiffPicture(msgspec.Struct):
             f'<g transform="translate(0 {_TOP_HEIGHT + _LINE_HEIGHT * i})">{"".join(row)}</g>'
             for i, row in enumerate(self._lines)
         )
-        return "".join(f"{line}\n" for line in (*svg_head(title, height), *rows, "</svg>")).encode("utf-8")
+        yield "".join(f"{line}\n" for line in (*svg_head(title, height), *rows, "</svg>")).encode("utf-8")
 
     def _draw_equal(self, parts: Iterable[DiffPart]) -> Iterator[list[str]]:
         for equal_range in join_equal_ranges(parts):
-            records = f", {format_quantity(equal_range.record_count, 'record')}" if equal_range.record_count else ""
-            text = (
-                f"{format_offset(equal_range.start)}..{format_offset(equal_range.end)}  the "
-                f"same{records}, {format_count(equal_range.end - equal_range.start)} bytes"
-            )
-            yield [draw_text(_SIGN_X, 15, "=", "d"), draw_text(_OFFSET_X, 15, text, "d")]
+            yield [draw_text(_SIGN_X, 15, "=", "d"), draw_text(_OFFSET_X, 15, _describe_equal(equal_range), "d")]
 
     def _draw_different(self, kind: str, parts: Iterable[DiffPart]) -> Iterator[list[str]]:
         for part in parts:

@@ -16,7 +16,7 @@ from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import BinlogtoolError, join_names
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.json_values import TimeFormatter, encode_document
+from binlogtool.format_api.json_values import TimeFormatter, encode_document, pick_members
 from binlogtool.format_api.replay import VERBS, ReplayStop
 from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
 from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult
@@ -665,9 +665,7 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
 def _directory_to_json(place: DirectoryFacts | None) -> dict[str, Any] | None:
     if place is None:
         return None
-    return {
-        "owner": place.owner, "group": place.group, "mode": f"{place.mode:04o}", "free_bytes": place.free_bytes,
-    }  # fmt: skip
+    return {**pick_members(place, "owner", "group"), "mode": f"{place.mode:04o}", "free_bytes": place.free_bytes}
 
 
 def render_diagnosis_markdown(diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS) -> str:
@@ -770,14 +768,11 @@ def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
     stop = replay.stop
     return {
         "schema": REPLAY_SCHEMA,
-        "path": replay.path,
-        "format": replay.format,
-        "policy": replay.policy,
-        "starts": replay.starts,
+        **pick_members(replay, "path", "format", "policy", "starts"),
         "decisions": dict(replay.decisions),
         "reasons": dict(replay.reasons),
         "objects": [_tally_to_json(tally, unknown=tally.name in replay.unknown) for tally in replay.objects],
-        "stops_at": None if stop is None else {"file": stop.file, "offset": stop.offset, "why": stop.why},
+        "stops_at": None if stop is None else pick_members(stop, "file", "offset", "why"),
         "position": dict(replay.position),
         "digest": replay.digest,
         "read": list(replay.read),
@@ -789,14 +784,8 @@ def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
 
 
 def _tally_to_json(tally: ObjectTally, *, unknown: bool) -> dict[str, Any]:
-    state = {} if tally.keys is None and not unknown else {"keys": tally.keys, "digest": tally.digest}
-    return {
-        "name": tally.name,
-        **tally.counts,
-        "first_seq": tally.first_seq,
-        "last_seq": tally.last_seq,
-        **state,
-    }
+    state = {} if tally.keys is None and not unknown else pick_members(tally, "keys", "digest")
+    return {"name": tally.name, **tally.counts, **pick_members(tally, "first_seq", "last_seq"), **state}
 
 
 _TIME = TimeFormatter()

@@ -12,7 +12,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -273,14 +273,16 @@ def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
 # --- Writers for records ---
 
 
-class RecordEncoder(Protocol):
+class RecordEncoder:
     """Writer of record blocks in one output format."""
 
     def encode_block(self, block: RecordBlock) -> bytes:
         """Return the output for one block."""
+        raise NotImplementedError
 
     def finish(self) -> bytes:
         """Return the output after the last block."""
+        return b""
 
 
 def make_value_filler(form: str, bytes_form: str) -> LongValueWriter:
@@ -288,7 +290,7 @@ def make_value_filler(form: str, bytes_form: str) -> LongValueWriter:
     return LongValueWriter(JsonStyle(bytes_form), doubles_quotes=form == "csv")
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(RecordEncoder):
     """`-O jsonl`: one object per line."""
 
     def __init__(self, encoder: FieldJsonEncoder) -> None:
@@ -298,12 +300,8 @@ class JsonLinesWriter:
         """Return one line per record."""
         return self._encoder.encode_lines(block)
 
-    def finish(self) -> bytes:
-        """Return nothing."""
-        return b""
 
-
-class JsonWriter:
+class JsonWriter(RecordEncoder):
     """`-O json`: one document; its records are the lines of `-O jsonl`."""
 
     def __init__(self, encoder: FieldJsonEncoder) -> None:
@@ -394,7 +392,7 @@ def _format_checksum(record: Record) -> str:
     return "" if record.checksum is None else {True: "ok", False: "BAD", None: "absent"}[record.checksum.ok]
 
 
-class CsvWriter:
+class CsvWriter(RecordEncoder):
     """`-O csv`: a heading, then one row per record; the body is a cell of JSON.
 
     Args:
@@ -433,22 +431,18 @@ def neutralize_formula(text: str) -> str:
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") and text else text
 
 
-class RawWriter:
+class RawWriter(RecordEncoder):
     """`-O raw`: the exact bytes of the records, one after the other."""
 
     def encode_block(self, block: RecordBlock) -> bytes:
         """Return the bytes of the records."""
         return b"".join(block.raw or ())
 
-    def finish(self) -> bytes:
-        """Return nothing."""
-        return b""
-
 
 # --- Writer for `-O sql` ---
 
 
-class SqlWriter:
+class SqlWriter(RecordEncoder):
     """`-O sql`: the statements unchanged, except that control characters are escaped for a terminal."""
 
     def __init__(self, *, terminal: bool = False) -> None:
@@ -470,10 +464,6 @@ class SqlWriter:
             return data
         lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
         return "\n".join(map(escape, lines)).encode("utf-8", "backslashreplace")
-
-    def finish(self) -> bytes:
-        """Return nothing."""
-        return b""
 
 
 # --- Names in `--fields` that no record has ---
@@ -570,7 +560,7 @@ class TextOptions(msgspec.Struct, frozen=True):
 _DEFAULT_OPTIONS = TextOptions()
 
 
-class TextWriter:
+class TextWriter(RecordEncoder):
     """Writer of record blocks as readable text."""
 
     def __init__(self, style: JsonStyle, options: TextOptions = _DEFAULT_OPTIONS) -> None:

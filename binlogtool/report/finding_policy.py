@@ -117,12 +117,12 @@ class FindingPolicy(msgspec.Struct, frozen=True):
 
     def apply(self, report: Report) -> Report:
         """Return the report with adjusted severities, and with suppressed findings only counted."""
-        files = tuple(replace(f, findings=self._filter_findings(f.path, f.findings)) for f in report.files)
-        sets = tuple(replace(s, findings=self._filter_findings(s.path, s.findings)) for s in report.sets)
+        from binlogtool.verification.verify_report import replace_findings
+
         suppressed = Counter(
             rule for path, f in list_located_findings(report) if (rule := self._find_suppression(path, f)) is not None
         )
-        return replace(report, files=files, sets=sets, suppressed=dict(suppressed))
+        return replace(replace_findings(report, self._filter_findings), suppressed=dict(suppressed))
 
     def _filter_findings(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         return tuple(self._adjust_severity(f) for f in findings if self._find_suppression(path, f) is None)

@@ -31,9 +31,20 @@ def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def object_of(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    """Return the schema of an object with these required and optional members."""
-    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+def members(notation: str) -> dict[str, Any]:
+    """Return the schemas of members, written as `name:type`, `name:type?` (or null) or `name:[type]` (array)."""
+    schemas = dict[str, Any]()
+    for name, kind in (word.split(":") for word in notation.split()):
+        schema = _KINDS[kind.strip("[]?")]
+        schemas[name] = or_null(schema) if kind.endswith("?") else list_of(schema) if kind.endswith("]") else schema
+    return schemas
+
+
+def object_of(required: str | Mapping[str, Any], optional: str = "", **more_optional: Any) -> dict[str, Any]:
+    """Return the schema of an object with these required and optional members; texts are as `members` reads them."""
+    required = members(required) if isinstance(required, str) else required
+    properties = {**required, **members(optional), **more_optional}
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +55,13 @@ def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
 def counts_schema() -> dict[str, Any]:
     """Return the schema of an object of numbers."""
     return {"type": "object", "additionalProperties": COUNT}
+
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "text": TEXT, "name": NAME, "count": COUNT, "bool": BOOL, "any": ANY, "object": {"type": "object"},
+    "int": {"type": "integer"}, "counts": counts_schema(),
+}  # fmt: skip
+"""Type in the notation of `members` -> its schema."""
 
 
 def schema_document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -61,20 +79,15 @@ def schema_constant(name: str) -> dict[str, Any]:
 _NUMBER_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
 FIELD = object_of(
     {
-        "path": TEXT,
-        "start": COUNT,
-        "end": COUNT,
-        "value": ANY,
-        "meaning": TEXT,
+        **members("path:text start:count end:count value:any meaning:text"),
         "unit": {"enum": ["file", "decompressed"]},
         "bits": or_null(_NUMBER_PAIR),
     },
-    space=TEXT,
-    ok=BOOL,
+    "space:text ok:bool",
 )
 
 _PLACE = object_of(
-    {"start": COUNT, "end": COUNT},
+    "start:count end:count",
     kind={"enum": ["header", "frame", "damage", "gap"]},
     record=or_null(COUNT),
     records=COUNT,
@@ -85,16 +98,12 @@ _CHANGED = object_of({"a": or_null(FIELD), "b": or_null(FIELD), "bytes": list_of
 DIFF = object_of(
     {
         "schema": schema_constant("diff"),
-        "a": object_of({"file": NAME, "size": COUNT}),
-        "b": object_of({"file": NAME, "size": COUNT}),
+        "a": object_of("file:name size:count"),
+        "b": object_of("file:name size:count"),
         "format": TEXT,
         "parts": list_of(
             object_of(
-                {
-                    "kind": {"enum": ["same", "changed", "only-a", "only-b"]},
-                    "a": or_null(_PLACE),
-                    "b": or_null(_PLACE),
-                },
+                {"kind": {"enum": ["same", "changed", "only-a", "only-b"]}, "a": or_null(_PLACE), "b": or_null(_PLACE)},
                 records=COUNT,
                 fields=list_of({"anyOf": [_CHANGED, FIELD]}),
                 fields_same=COUNT,
@@ -112,123 +121,87 @@ _FINDING = object_of(
     {
         "id": {"type": "string", "enum": sorted(EXPLANATIONS)},
         "severity": {"enum": [s.label for s in Severity]},
-        "offset": or_null(COUNT),
-        "length": COUNT,
-        "record": or_null(COUNT),
-        "message": TEXT,
-        "facts": {"type": "object"},
+        **members("offset:count? length:count record:count? message:text facts:object"),
     }
 )
 
-_CHECKSUM = object_of({"algorithm": TEXT, "stored": TEXT, "computed": TEXT, "ok": or_null(BOOL)})
+_CHECKSUM = object_of("algorithm:text stored:text computed:text ok:bool?")
 
 _FILE = object_of(
     {
-        "path": NAME,
-        "format": TEXT,
-        "variant": TEXT,
-        "size": COUNT,
-        "records": or_null(COUNT),
-        "record_types": counts_schema(),
-        "transactions": COUNT,
-        "durable_end": or_null(COUNT),
-        "closed": or_null(BOOL),
+        **members(
+            "path:name format:text variant:text size:count records:count? record_types:counts transactions:count "
+            "durable_end:count? closed:bool?"
+        ),
         "bytes": {**object_of(dict.fromkeys(BYTE_CLASSES, COUNT)), "description": "sums to size"},
         "findings": list_of(_FINDING),
     },
-    first_seq=or_null({"type": "integer"}),
-    last_seq=or_null({"type": "integer"}),
-    encrypted=BOOL,
-    details={"type": "object"},
+    "first_seq:int? last_seq:int? encrypted:bool details:object",
 )
 
-_NOT_LOGS = list_of(object_of({"path": NAME, "files": list_of(object_of({"name": NAME, "kind": TEXT}))}))
+_NOT_LOGS = list_of(object_of({"path": NAME, "files": list_of(object_of("name:name kind:text"))}))
 
 _VERIFY = object_of(
     {
         "schema": schema_constant("verify"),
-        "tool": object_of({"name": TEXT, "version": TEXT}),
+        "tool": object_of("name:text version:text"),
         "status": {"enum": ["clean", "findings", "incomplete"]},
         "files": list_of(_FILE),
-        "sets": list_of(
-            object_of({"path": NAME, "format": TEXT, "members": list_of(NAME), "findings": list_of(_FINDING)})
-        ),
+        "sets": list_of(object_of({**members("path:name format:text members:[name]"), "findings": list_of(_FINDING)})),
         "summary": object_of(
             {
-                "files": COUNT,
-                "bytes": COUNT,
-                "records": COUNT,
+                **members("files:count bytes:count records:count"),
                 "findings": object_of({s.label: COUNT for s in sorted(Severity, reverse=True)}),
             },
-            left_out=counts_schema(),
+            "left_out:counts",
         ),
     },
-    failures=list_of(object_of({"path": NAME, "message": TEXT, "exit_code": {"type": "integer"}})),
+    failures=list_of(object_of("path:name message:text exit_code:int")),
     not_logs=_NOT_LOGS,
 )
 
 _RECORD = object_of(
     {
-        "file": NAME,
-        "offset": COUNT,
-        "size": COUNT,
-        "record": COUNT,
-        "type": TEXT,
-        "seq": or_null({"type": "integer"}),
+        **members("file:name offset:count size:count record:count type:text seq:int?"),
         "time": or_null({"type": "string", "format": "date-time"}),
-        "object": or_null(NAME),
-        "origin": or_null({"type": "integer"}),
+        **members("object:name? origin:int?"),
         "txn": or_null({"type": ["string", "integer"]}),
         "checksum": or_null(_CHECKSUM),
         "body": ANY,
         "findings": list_of(_FINDING),
     },
-    inner=object_of({"offset": COUNT, "size": COUNT}),
+    inner=object_of("offset:count size:count"),
 )
 
 _ANNOTATE = object_of(
     {
         "schema": schema_constant("annotate"),
-        "file": NAME,
-        "size": COUNT,
+        **members("file:name size:count"),
         "fields": list_of(FIELD),
         "findings": list_of(_FINDING),
     }
 )
 
-_WRITTEN = object_of(
-    {
-        "path": NAME,
-        "size_before": COUNT,
-        "sha256_before": TEXT,
-        "size_after": COUNT,
-        "sha256_after": TEXT,
-    }
-)
+_WRITTEN = object_of("path:name size_before:count sha256_before:text size_after:count sha256_after:text")
 
 _PLAN = object_of(
     {
         "schema": schema_constant("plan"),
-        "format": TEXT,
-        "refused": BOOL,
-        "reasons": list_of(TEXT),
+        **members("format:text refused:bool reasons:[text]"),
         "files": list_of(
             object_of(
                 {
-                    "path": NAME,
-                    "size": COUNT,
+                    **members("path:name size:count"),
                     "action": {"enum": ["none", "truncate", "zero-fill", "rewrite", "remove"]},
-                    "durable_end": or_null(COUNT),
-                    "cut_bytes": COUNT,
-                    "cut_valid_records": COUNT,
-                    "proof": {"type": "object"},
-                    "sha256_kept": or_null(TEXT),
-                    "sha256_cut": or_null(TEXT),
+                    **members(
+                        "durable_end:count? cut_bytes:count cut_valid_records:count proof:object sha256_kept:text? "
+                        "sha256_cut:text?"
+                    ),
                 },
                 inode=COUNT,
                 mtime_ns={"type": "integer"},
                 made_like=NAME,
-                result=list_of(object_of({}, start=COUNT, end=COUNT, zeros=COUNT, bytes=TEXT)),
+                result=list_of(object_of("", "start:count end:count zeros:count bytes:text")),
             )
         ),
     },
@@ -246,33 +219,25 @@ _UNDO = object_of(
         "schema": schema_constant("undo"),
         "undo": NAME,
         "state": {"enum": ["prepared", "applied", "undone"]},
-        "made": TEXT,
-        "refused": BOOL,
-        "reasons": list_of(TEXT),
-        "files": list_of(
-            object_of({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]}),
-        ),
+        **members("made:text refused:bool reasons:[text]"),
+        "files": list_of(object_of({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]})),
     },
-    applied=BOOL,
+    "applied:bool",
 )
 
 _MANIFEST = object_of(
     {
         "schema": schema_constant("manifest"),
-        "tool": object_of({"name": TEXT, "version": TEXT}),
+        "tool": object_of("name:text version:text"),
         "status": {"enum": ["complete", "stopped"]},
-        "to": TEXT,
-        "output": or_null(TEXT),
+        **members("to:text output:text?"),
         "on_damage": {"enum": ["stop", "skip", "salvage"]},
-        "inputs": list_of(object_of({"path": NAME, "format": TEXT, "size": COUNT, "sha256": TEXT, "records": COUNT})),
-        "outputs": list_of(object_of({"path": TEXT, "rows": COUNT, "size": COUNT})),
-        "rows": COUNT,
-        "damage_rows": COUNT,
-        "findings": list_of({"type": "object"}),
-        "finding_counts": counts_schema(),
-        "checks": list_of(object_of({"name": TEXT, "detail": TEXT})),
+        "inputs": list_of(object_of("path:name format:text size:count sha256:text records:count")),
+        "outputs": list_of(object_of("path:text rows:count size:count")),
+        **members("rows:count damage_rows:count findings:[object] finding_counts:counts"),
+        "checks": list_of(object_of("name:text detail:text")),
     },
-    details={"type": "object"},
+    "details:object",
 )
 
 _SERIES = object_of(
@@ -280,25 +245,16 @@ _SERIES = object_of(
         "schema": schema_constant("series"),
         "by": {"enum": ["object", "type", "origin"]},
         "bucket": {"enum": ["1m", "1h", "1d"]},
-        "groups": list_of(object_of({"name": or_null(TEXT), "records": COUNT, "bytes": COUNT})),
-        "over_time": list_of(
-            object_of({"time": or_null(TEXT), "name": or_null(TEXT), "records": COUNT, "bytes": COUNT})
-        ),
+        "groups": list_of(object_of("name:text? records:count bytes:count")),
+        "over_time": list_of(object_of("time:text? name:text? records:count bytes:count")),
     }
 )
 
 _TRANSACTION = object_of(
     {
-        "transaction": TEXT,
-        "file": TEXT,
-        "offset": COUNT,
-        "records": COUNT,
-        "bytes": COUNT,
-        "rows": COUNT,
+        **members("transaction:text file:text offset:count records:count bytes:count rows:count"),
         "seconds": {"type": "number", "minimum": 0},
-        "first_time": or_null(TEXT),
-        "last_time": or_null(TEXT),
-        "tables": counts_schema(),
+        **members("first_time:text? last_time:text? tables:counts"),
     }
 )
 _TRANSACTIONS = object_of(
@@ -312,12 +268,9 @@ _TRANSACTIONS = object_of(
 _FORMAT = object_of(
     {
         "schema": schema_constant("format"),
-        "name": TEXT,
-        "title": TEXT,
-        "members": list_of(TEXT),
-        "types": list_of(object_of({"code": {"type": "integer"}, "name": TEXT})),
-        "schemas": list_of(TEXT),
-        "references": list_of(TEXT),
+        **members("name:text title:text members:[text]"),
+        "types": list_of(object_of("code:int name:text")),
+        **members("schemas:[text] references:[text]"),
     }
 )
 
@@ -332,10 +285,7 @@ _EXPLAIN = object_of(
 _PROGRESS = object_of(
     {
         "schema": schema_constant("progress"),
-        "what": TEXT,
-        "done": COUNT,
-        "total": or_null(COUNT),
-        "records": COUNT,
+        **members("what:text done:count total:count? records:count"),
         "seconds": {"type": "number"},
     },
     left={"type": "number"},
@@ -345,12 +295,7 @@ _PROGRESS = object_of(
 _VERBS = object_of(dict.fromkeys(VERBS, COUNT))
 
 _REPLAYED_OBJECT = object_of(
-    {
-        "name": NAME,
-        **_VERBS["properties"],
-        "first_seq": or_null({"type": "integer"}),
-        "last_seq": or_null({"type": "integer"}),
-    },
+    {"name": NAME, **_VERBS["properties"], **members("first_seq:int? last_seq:int?")},
     keys={"type": ["integer", "null"], "description": "rows at the end; null: see `unknown`"},
     digest=or_null(TEXT),
 )
@@ -363,9 +308,8 @@ _REPLAY = object_of(
         "decisions": _VERBS,
         "reasons": counts_schema(),
         "objects": list_of(_REPLAYED_OBJECT),
-        "stops_at": or_null(object_of({"file": NAME, "offset": or_null(COUNT), "why": TEXT})),
-        "position": {"type": "object"},
-        "digest": or_null(TEXT),
+        "stops_at": or_null(object_of("file:name offset:count? why:text")),
+        **members("position:object digest:text?"),
     },
     path=NAME,
     starts=or_null(BOOL),
@@ -390,7 +334,7 @@ _COMPARE = object_of(
     {
         "schema": schema_constant("compare"),
         "equal": BOOL,
-        "differs": list_of(object_of({"name": NAME})),
+        "differs": list_of(object_of("name:name")),
         "replays": list_of(_REPLAY),
         "others": list_of(_REPLAY),
     }
@@ -398,50 +342,31 @@ _COMPARE = object_of(
 
 _DIAGNOSED = object_of(
     {
-        "path": NAME,
-        "formats": list_of(TEXT),
-        "files": list_of(NAME),
-        "bytes": COUNT,
-        "records": COUNT,
+        **members("path:name formats:[text] files:[name] bytes:count records:count"),
         "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: cannot be determined from this log"},
-        "why": TEXT,
-        "well": BOOL,
-        "live": BOOL,
-        "state": TEXT,
-        "directory": or_null(object_of({"owner": TEXT, "group": TEXT, "mode": TEXT, "free_bytes": COUNT})),
+        **members("why:text well:bool live:bool state:text"),
+        "directory": or_null(object_of("owner:text group:text mode:text free_bytes:count")),
         "rejected": COUNT,
-        "storage_engine": list_of(
-            object_of({"committed_to": TEXT, "missing": or_null(TEXT), "missing_bytes": COUNT, "text": TEXT})
-        ),
+        "storage_engine": list_of(object_of("committed_to:text missing:text? missing_bytes:count text:text")),
         "lost": list_of(
-            object_of(
-                {
-                    "file": NAME,
-                    "offset": COUNT,
-                    "length": COUNT,
-                    "unit": TEXT,
-                    "names": list_of(TEXT),
-                    "may_be_cut": or_null(TEXT),
-                    "after": or_null(TEXT),
-                }
-            )
+            object_of("file:name offset:count length:count unit:text names:[text] may_be_cut:text? after:text?")
         ),
         "losses": list_of(object_of({"file": NAME, **_FINDING["properties"]})),
         "findings": counts_schema(),
         "plan": or_null(_PLAN),
-        "steps": list_of(object_of({"what": TEXT, "command": or_null(TEXT)})),
-        "read": list_of(TEXT),
+        "steps": list_of(object_of("what:text command:text?")),
+        **members("read:[text]"),
     },
-    replay=TEXT,
+    "replay:text",
 )
 
 _DIAGNOSE = object_of(
     {
         "schema": schema_constant("diagnose"),
-        "tool": object_of({"name": TEXT, "version": TEXT}),
+        "tool": object_of("name:text version:text"),
         "logs": list_of(_DIAGNOSED),
-        "failures": list_of(object_of({"path": NAME, "message": TEXT, "exit_code": {"type": "integer"}})),
-        "summary": object_of({"logs": COUNT, "well": COUNT, "start": counts_schema()}),
+        "failures": list_of(object_of("path:name message:text exit_code:int")),
+        "summary": object_of("logs:count well:count start:counts"),
     }
 )
 

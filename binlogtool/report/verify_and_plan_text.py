@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url
@@ -18,7 +17,7 @@ from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.json_values import encode_in_pieces, pick_members
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,
@@ -44,7 +43,15 @@ from binlogtool.report.wording import (
     skipped_files_to_json,
 )
 from binlogtool.terminal.escape import escape
-from binlogtool.verification.verify_report import BYTE_CLASSES, FileReport, PathFailure, Report, SetReport, SkippedFiles
+from binlogtool.verification.verify_report import (
+    BYTE_CLASSES,
+    FileReport,
+    PathFailure,
+    Report,
+    SetReport,
+    SkippedFiles,
+    replace_findings,
+)
 
 if TYPE_CHECKING:
     from binlogtool.prediction.replay import ReplayResult
@@ -476,11 +483,10 @@ def render_verify_text(
 def _select_findings(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
-    def select(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def select(_path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
 
-    files = tuple(replace(one, findings=select(one.findings)) for one in report.files)
-    return replace(report, files=files, sets=tuple(replace(one, findings=select(one.findings)) for one in report.sets))
+    return replace_findings(report, select)
 
 
 def _format_sizes(file: FileReport) -> tuple[str, str]:
@@ -716,9 +722,7 @@ def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]
     """Return the value of `undo -O json`."""
     return {
         "schema": "binlogtool/undo/1",
-        "undo": plan.undo,
-        "state": plan.state,
-        "made": plan.made,
+        **pick_members(plan, "undo", "state", "made"),
         "refused": bool(plan.reasons),
         "reasons": list(plan.reasons),
         "files": [{"action": action, **dict(back._asdict())} for _, action, back in plan.files],
@@ -737,19 +741,12 @@ def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 def file_report_to_json(file: FileReport) -> dict[str, Any]:
     """Return one member of `files`. The members first_seq, last_seq and details are additions to the shape."""
     return {
-        "path": file.path,
-        "format": file.format,
-        "variant": file.variant,
-        "size": file.size,
-        "records": file.records,
+        **pick_members(file, "path", "format", "variant", "size", "records"),
         "record_types": dict(file.record_types),
-        "transactions": file.transactions,
-        "durable_end": file.durable_end,
-        "closed": file.closed,
+        **pick_members(file, "transactions", "durable_end", "closed"),
         "bytes": dict(file.bytes),
         "findings": findings_to_json(file.findings),
-        "first_seq": file.first_seq,
-        "last_seq": file.last_seq,
+        **pick_members(file, "first_seq", "last_seq"),
         **({"encrypted": True} if file.is_encrypted else {}),
         **({"details": dict(file.details)} if file.details else {}),
     }
@@ -758,8 +755,7 @@ def file_report_to_json(file: FileReport) -> dict[str, Any]:
 def set_report_to_json(set_report: SetReport) -> dict[str, Any]:
     """Return one member of `sets`."""
     return {
-        "path": set_report.path,
-        "format": set_report.format,
+        **pick_members(set_report, "path", "format"),
         "members": list(set_report.members),
         "findings": findings_to_json(set_report.findings),
     }
@@ -767,7 +763,7 @@ def set_report_to_json(set_report: SetReport) -> dict[str, Any]:
 
 def failure_to_json(failure: PathFailure) -> dict[str, Any]:
     """Return one member of `failures`: a path that could not be read."""
-    return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
+    return pick_members(failure, "path", "message", "exit_code")
 
 
 def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
@@ -777,17 +773,8 @@ def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
 
 def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
     """Yield `verify -O json` in pieces, one per file: all files as plain values would take many times the memory."""
-    before, _, after = encode_document(_make_verify_document(report, version)).partition(_NO_FILES)
-    if not report.files:
-        yield before + _NO_FILES + after
-        return
-    for number, file in enumerate(report.files):
-        yield (b"," if number else before + b'\n  "files": [') + b"\n    "
-        yield encode_document(file_report_to_json(file)).rstrip(b"\n").replace(b"\n", b"\n    ")
-    yield b"\n  ]" + after
-
-
-_NO_FILES = b'\n  "files": []'
+    document = _make_verify_document(report, version)
+    return encode_in_pieces(lambda: document, "files", map(file_report_to_json, report.files))
 
 
 def _make_verify_document(report: Report, version: str) -> dict[str, Any]:

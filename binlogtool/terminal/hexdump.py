@@ -80,19 +80,15 @@ def render_hexdump(
     if heading:
         yield layout.header()
     rows_by_space: dict[str, list[FieldRow]] = {}
-    is_plain = options.depth is None and options.columns is None
     for row in rows:
-        space, depth, leaf = row[6], row[8], row[9]
+        space, depth = row[6], row[8]
         if space:
             rows_by_space.setdefault(space, []).append(row)
             continue
         if rows_by_space and depth == 0:
             yield from _render_sections(rows_by_space, data, layout)
             rows_by_space = {}
-        if is_plain and leaf and (lines := layout.render_short(row, data)):
-            yield from lines
-        elif not is_plain or leaf or not row.ok:
-            yield from layout.render_row(row, data)
+        yield from layout.render_row(row, data)
     yield from _render_sections(rows_by_space, data, layout)
 
 
@@ -154,8 +150,6 @@ class _LineLayout(msgspec.Struct):
     hex_width: int = 0
     ellipsis: str = "…"
     label_width: int = 0
-    templates: dict[tuple[int, int, bool], str] = msgspec.field(default_factory=dict)
-    """Templates of `_make_template`."""
 
     def __post_init__(self) -> None:
         width = self.options.width
@@ -184,50 +178,6 @@ class _LineLayout(msgspec.Struct):
         """Return the column numbers above the hex."""
         names = "".join(f"{at:02x}"[-2:] + self.separators[at] for at in range(self.options.width))
         return self.paint(" " * (OFFSET_DIGITS + 3) + names, "offset")
-
-    def render_short(self, row: FieldRow, data: _RowBytes) -> tuple[str, ...]:
-        """Return the lines of a leaf whose bytes fit into one or two lines, as most do; () = use `render_row`."""
-        path, start, end, value, meaning, _, space, bits, _, _, ok = row
-        width, size = self.options.width, end - start
-        column = start % width
-        if not 0 < size <= 2 * width - column:
-            return ()
-        row_bytes = data.range_bytes(space, start, end)
-        if len(row_bytes) != size:
-            return ()
-        is_plain_number = (
-            value.__class__ is int and not meaning and not bits and -_MAX_PLAIN_NUMBER < value < _MAX_PLAIN_NUMBER
-        )
-        if is_plain_number and not self.options.color and path.isascii() and path.isprintable():
-            label = f"{path.removesuffix('.value')} = {value}"
-        else:
-            label = self._format_label(row)
-        if column + size <= width:
-            return (self._render_short_line(start - column, column, row_bytes, ok, label),)
-        first_size, line_offset = width - column, start - column
-        return (
-            self._render_short_line(line_offset, column, row_bytes[:first_size], ok, label),
-            self._render_short_line(line_offset + width, 0, row_bytes[first_size:], ok, ""),
-        )
-
-    def _render_short_line(self, line_offset: int, column: int, line_bytes: bytes, ok: bool, label: str) -> str:
-        """Return a line with bytes at these columns."""
-        key = column, len(line_bytes), ok
-        template = self.templates.get(key) or self.templates.setdefault(key, self._make_template(*key))
-        text = line_bytes.translate(_ASCII_TABLE).decode("ascii")
-        return (template % (line_offset, *line_bytes, text, label)).rstrip()
-
-    def _make_template(self, column: int, size: int, ok: bool) -> str:
-        """Return the `%` template of a line with bytes at these columns: offset, each byte, text, label."""
-        seams = self.separators[column : column + size]
-        used = self.columns[column] + 2 * size + sum(map(len, seams))
-        hexes = " " * self.columns[column] + "".join("%02x" + seam for seam in seams) + " " * (self.hex_width - used)
-        text = " " * column + "%s" + " " * (self.options.width - column - size)
-        columns = f"{hexes} {self.bar} {text} {self.bar}"
-        mark = " "
-        if not ok:
-            mark, columns = self.paint("!", "bad"), self.paint(columns, "bad")
-        return f"{self.paint(_OFFSET_FORMAT, 'offset')}{mark}{self.bar} {columns} %s"
 
     def render_row(self, row: FieldRow, data: _RowBytes) -> Iterator[str]:
         """Yield the lines of a leaf or of a container at the last shown level; of other containers only errors."""

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from binlogtool.report.dump import COLUMNS, CellFormatter
+from binlogtool.report.dump import COLUMNS, CellFormatter, RecordEncoder
 from binlogtool.terminal.escape import terminal_columns
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _table_width() -> int:
     return _DEFAULT_WIDTH
 
 
-class ScreenTableWriter:
+class ScreenTableWriter(RecordEncoder):
     """Writer of `dump -O table`: one table per block."""
 
     def __init__(self, style: JsonStyle, *, columns: tuple[str, ...], ascii_only: bool = False) -> None:
@@ -174,10 +174,6 @@ class ScreenTableWriter:
         ]
         table = [list(self._columns), *rows]
         return render_table(_fit_records(table) if self._is_default else table, ascii_only=self._ascii)
-
-    def finish(self) -> bytes:
-        """Return nothing."""
-        return b""
 
 
 def _fit_records(rows: list[list[str]]) -> list[list[str]]:

@@ -65,10 +65,9 @@ from binlogtool.verification.verify_report import (
     Report,
     SetReport,
     merge_reports,
-    pack_report,
+    replace_findings,
     report_failure,
     report_skipped_files,
-    unpack_report,
 )
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ _NO_SEQUENCES = (None, None)
 
 
 class VerifiedMember(msgspec.Struct, frozen=True):
-    """Report on one file, with the data for validating the set. There may be very many: see `pack_report`."""
+    """Report on one file, with the data for validating the set. There may be very many: see `CompactList`."""
 
     packed_report: PackableReport
     member: SetMember
@@ -136,7 +135,7 @@ class VerifiedMember(msgspec.Struct, frozen=True):
     @property
     def report(self) -> FileReport:
         """The report on the file."""
-        return unpack_report(self.packed_report)
+        return FileReports.unpack(self.packed_report)
 
     def with_name(self, name: str) -> VerifiedMember:
         """Return the same file as a set member with another name."""
@@ -227,7 +226,7 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
         else None
     )
     member = SetMember(file.name, _compact_layout(file), compact_verdict, scan.file_tail())
-    return VerifiedMember(pack_report(report), member, scan.incomplete or scan.over_limit)
+    return VerifiedMember(FileReports.pack(report), member, scan.incomplete or scan.over_limit)
 
 
 _NEWEST_RECORDS = 64
@@ -405,7 +404,7 @@ def _needs_unpacking(group: LogGroup) -> bool:
 def _use_compressed_path(one: VerifiedMember, unpacked: UnpackedLog) -> VerifiedMember:
     """Return the member with the path of its compressed file instead of its unpacked file."""
     report = replace(one.report, path=unpacked.restore_path(one.report.path))
-    return replace(one, packed_report=pack_report(report)).with_name(unpacked.restore_path(one.member.name))
+    return replace(one, packed_report=FileReports.pack(report)).with_name(unpacked.restore_path(one.member.name))
 
 
 def _examine_members(
@@ -499,7 +498,7 @@ def _add_incomplete_reason(member: VerifiedMember) -> PackableReport:
     if member.incomplete_reason is None:
         return member.packed_report
     report = member.report
-    return pack_report(replace(report, details={**report.details, "incomplete": member.incomplete_reason}))
+    return FileReports.pack(replace(report, details={**report.details, "incomplete": member.incomplete_reason}))
 
 
 def _get_format_name(group: LogGroup) -> str:
@@ -613,12 +612,12 @@ def _make_stray_finding(name: str) -> Finding:
 
 
 def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFinding]) -> PackableReport:
-    report = unpack_report(packed_report)
+    report = FileReports.unpack(packed_report)
     withdrawn = {id_ for f in set_findings for id_ in f.replaces_ids}
     findings = [one for one in report.findings if one.id not in withdrawn]
     findings += [f.finding for f in set_findings]
     findings.sort(key=lambda one: -1 if one.offset is None else one.offset)
-    return pack_report(replace(report, findings=tuple(findings)))
+    return FileReports.pack(replace(report, findings=tuple(findings)))
 
 
 # --- Verification of a log in use ---
@@ -735,16 +734,12 @@ def make_finding_key(path: str, finding: Finding) -> FindingKey:
 def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
     """Return the report without the problems that are not confirmed."""
 
-    def filter_findings(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def select(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         return tuple(
             one for one in findings if one.severity is Severity.NOTE or make_finding_key(path, one) in confirmed
         )
 
-    files: tuple[FileReport, ...] = tuple(
-        replace(one, findings=filter_findings(one.path, one.findings)) for one in report.files
-    )
-    sets = tuple(replace(one, findings=filter_findings(one.path, one.findings)) for one in report.sets)
-    return replace(report, files=files, sets=sets)
+    return replace_findings(report, select)
 
 
 # --- Verification of paths ---

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.open_file import is_url
@@ -29,36 +28,36 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def pack_struct(value: msgspec.Struct, replacements: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
-    """Encode the members of a struct; None if they cannot be encoded.
-
-    Args:
-        replacements: Index of a member -> value to encode instead of it.
-    """
-    members = [replacements.get(number, member) for number, member in enumerate(astuple(value))]
-    try:
-        return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is not a dictionary
-    except (TypeError, ValueError, OverflowError):  # details that JSON cannot express
-        return None
-
-
 class CompactList(Sequence[S], Generic[S]):
-    """Immutable sequence of structs in little memory; subclasses define which structs are packed, and how."""
+    """Immutable sequence of structs in little memory; subclasses define the struct, and which of them are packed."""
 
     __slots__ = ("_kept",)
+    struct: type[S]
 
     def __init__(self, values: Iterable[S | bytes] = ()) -> None:
         self._kept = tuple(map(self.pack, values))
 
     @staticmethod
     @abstractmethod
-    def pack(value: S | bytes, /) -> S | bytes:
-        """Return the value as it is stored: packed, or unchanged."""
+    def is_packable(value: S, /) -> bool:
+        """Return True for structs of which there may be very many."""
 
-    @staticmethod
-    @abstractmethod
-    def unpack(packed_value: S | bytes, /) -> S:
+    @classmethod
+    def pack(cls, value: S | bytes) -> S | bytes:
+        """Return the value as it is stored: packed, to a third of its memory, or unchanged."""
+        if isinstance(value, bytes) or not cls.is_packable(value):
+            return value
+        try:
+            return msgspec.msgpack.encode(value, enc_hook=dict)  # a mapping that is not a dictionary
+        except (TypeError, ValueError, OverflowError):  # details that JSON cannot express
+            return value
+
+    @classmethod
+    def unpack(cls, packed_value: S | bytes) -> S:
         """Return the struct of a stored value."""
+        return (
+            msgspec.msgpack.decode(packed_value, type=cls.struct) if isinstance(packed_value, bytes) else packed_value
+        )
 
     @property
     def packed_values(self) -> Sequence[S | bytes]:
@@ -97,7 +96,7 @@ class CompactList(Sequence[S], Generic[S]):
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
 
 
-class FileReport(msgspec.Struct, frozen=True):
+class FileReport(msgspec.Struct, frozen=True, array_like=True):
     """Report on one file.
 
     Attributes:
@@ -130,33 +129,17 @@ class FileReport(msgspec.Struct, frozen=True):
 PackableReport = FileReport | bytes
 """Report on one file, packed or not."""
 
-_BYTES_INDEX, _FINDINGS_INDEX = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
-
-
-def pack_report(report: PackableReport) -> PackableReport:
-    """Pack a report without findings, to a third of its memory; return other reports unchanged."""
-    if isinstance(report, bytes) or report.findings:
-        return report
-    if tuple(report.bytes) != BYTE_CLASSES:
-        return report
-    return pack_struct(report, {_BYTES_INDEX: tuple(report.bytes.values())}) or report
-
-
-def unpack_report(packed_report: PackableReport) -> FileReport:
-    """Return the report that `pack_report` may have packed."""
-    if not isinstance(packed_report, bytes):
-        return packed_report
-    values = msgspec.msgpack.decode(packed_report)
-    values[_BYTES_INDEX], values[_FINDINGS_INDEX] = dict(zip(BYTE_CLASSES, values[_BYTES_INDEX], strict=True)), ()
-    return FileReport(*values)
-
 
 class FileReports(CompactList[FileReport]):
     """Reports on many files, in the order of the files."""
 
     __slots__ = ()
-    pack = staticmethod(pack_report)
-    unpack = staticmethod(unpack_report)
+    struct = FileReport
+
+    @staticmethod
+    def is_packable(value: FileReport, /) -> bool:
+        """Return True for reports without findings."""
+        return not value.findings
 
 
 class SetReport(msgspec.Struct, frozen=True):
@@ -247,6 +230,13 @@ class Report(msgspec.Struct, frozen=True):
         if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
+
+
+def replace_findings(report: Report, select: Callable[[str, tuple[Finding, ...]], tuple[Finding, ...]]) -> Report:
+    """Return the report with other findings. select: (path of a file or set, its findings) -> the findings."""
+    files = tuple(replace(one, findings=select(one.path, one.findings)) for one in report.files)
+    sets = tuple(replace(one, findings=select(one.path, one.findings)) for one in report.sets)
+    return replace(report, files=files, sets=sets)
 
 
 def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:

@@ -309,3 +309,21 @@ def test_unknown_column_names_are_no_damage_in_the_last_line(corpus: Path, tmp_p
     words = ("convert", "--to", "jsonl", "--envelope", "debezium", "--append", "-o", str(tmp_path / "out"), logs)
     done = invoke(*words)
     assert done.code == 1 and "give their CREATE TABLE statements with --schema FILE.sql" in done.text.splitlines()[-1]
+
+
+def test_assumed_column_names_in_a_compressed_payload_are_a_note_and_nothing_lost() -> None:
+    from binlogtool.cli.convert import summary_lines
+    from binlogtool.export.manifest import Manifest
+
+    found = {
+        "id": "meta-mismatch",
+        "severity": "warning",
+        "offset": None,
+        "length": 0,
+        "message": "assumed",
+        "facts": {},
+    }
+    counts, findings = {"meta-mismatch": 1}, ({"file": "bin.000001", **found},)
+    manifest = Manifest("jsonl", "out", True, "skip", (), (), 0, 0, findings, counts)
+    expected = ["found  1 meta-mismatch", "note   bin.000001  meta-mismatch: assumed"]
+    assert list(summary_lines(manifest))[:-1] == expected

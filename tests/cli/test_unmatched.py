@@ -105,6 +105,11 @@ def test_an_empty_range_of_times_is_an_empty_result_with_a_line() -> None:
     assert f"the selection contains no record of the log, which goes from {span}" in done.err
 
 
+@pytest.mark.parametrize("option", ["-n", "--tail"])
+def test_no_records_on_request_need_no_message(option: str) -> None:
+    assert invoke("dump", option, "0", LOG) == (0, b"", "")
+
+
 def test_one_of_several_names_that_is_misspelt_is_reported() -> None:
     done = invoke("dump", "--object", "shop.acc", "--object", "shop.x", "--fields", "type", LOG)
     assert (done.code, done.text.count("\n")) == (0, 9)  # with CREATE TABLE

@@ -295,6 +295,16 @@ def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:
     )
 
 
+@pytest.mark.parametrize(("has_records", "expected"), [(False, ["incomplete-transaction"]), (True, [])])
+def test_an_open_end_stays_known_where_no_records_follow_it(has_records: bool, expected: list[str]) -> None:
+    from binlogtool.export.manifest import FindingTally
+
+    whole = FindingTally()
+    whole.add("f", {"id": "incomplete-transaction", "severity": "warning", "offset": None}, damage=True)
+    whole.merge(FindingTally(has_records=has_records))
+    assert [one["id"] for one in whole.listed] == [*whole.counts.elements()] == expected
+
+
 def test_a_manifest_without_output_names_none() -> None:
     stopped = Manifest("parquet", "out", False, "stop", (), (), 0, 0, ())
     assert stopped.to_dict()["output"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from binlogtool.report.dump import CompiledLineEncoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
+from tests.harness import oracle_ibb
 from tests.harness.slowness import scale_limit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +176,26 @@ def test_raw_is_the_records_bytes_in_their_order(good: Path, tmp_path: Path) -> 
     assert (tmp_path / "part").read_bytes() == whole[44:669]
     assert part.rows == 2
     assert part.checks[0].detail == "2 records of 625 bytes, 625 written"
+
+
+@pytest.mark.parametrize("hole", [None, 3])
+def test_raw_of_records_in_pages_is_their_data_without_chunk_headers(tmp_path: Path, hole: int | None) -> None:
+    """A record's size in the file includes the headers of its chunks: 25,989 bytes where the data has 25,935."""
+    packed = ROOT / "tests" / "corpus" / "mariadb-innodb-binlog" / "page4k" / "binlog-000001.ibb.gz"
+    data = bytearray(gzip.decompress(packed.read_bytes()))
+    if hole is not None:
+        data[4096 * hole : 4096 * (hole + 1)] = bytes(4096)
+    log = tmp_path / "binlog-000001.ibb"
+    log.write_bytes(data)
+    done = convert([log], "raw", tmp_path / "raw", selection=Selection(on_damage="skip"))
+    size = (tmp_path / "raw").stat().st_size
+    assert (done.complete, done.outputs[0].size) == (True, size)
+    if hole is None:
+        fields = (one for frame in oracle_ibb.ibb(bytes(data)).frames for one in frame.fields)
+        chunks = [(data[one.start - 3], one.end - one.start) for one in fields if one.name == "payload"]
+        from_previous_file = next(length for flags, length in chunks if flags & oracle_ibb.CONT)
+        assert size == sum(length for _, length in chunks) - from_previous_file == 25_935
+    assert (tmp_path / "raw").read_bytes() == invoke("dump", "-O", "raw", "--on-damage", "skip", str(log)).out
 
 
 def test_pieces_come_back_in_the_opposite_order_whatever_fits_into_memory(tmp_path: Path) -> None:

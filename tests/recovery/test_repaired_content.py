@@ -112,6 +112,13 @@ def test_edits_of_the_first_piece_are_new_bytes_and_those_past_its_end_are_left_
     assert apply_edits((ResultPiece(0, 0),), edits) == (ResultPiece(0, 0),)
 
 
+def test_an_edit_at_the_first_byte_or_after_another_leaves_no_empty_piece() -> None:
+    edits = [ByteEdit(0, b"a", b"A"), ByteEdit(1, b"b", b"B")]
+    expected = (ResultPiece(data=b"A"), ResultPiece(data=b"B"), ResultPiece(2, 10))
+    assert apply_edits((ResultPiece(0, 10),), edits) == expected
+    assert apply_edits((ResultPiece(0, 2),), edits) == expected[:2]
+
+
 @pytest.mark.parametrize(("data", "holes"), [(damaged_log(5), 1), (plain_log()[:-10], 0), (plain_log(), 0)])
 def test_a_hole_of_salvaged_content_is_damage_with_frames_after_it(tmp_path: Path, data: bytes, holes: int) -> None:
     path = str(tmp_path / "drizzle.log")

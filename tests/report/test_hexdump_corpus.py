@@ -19,7 +19,7 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.json_values import encode_document
 from binlogtool.limits import Limits
-from binlogtool.report.annotated_bytes import AnnotationJsonWriter
+from binlogtool.report.annotated_bytes import encode_annotation
 from binlogtool.schema.annotated_bytes import Annotation, FieldRow
 from binlogtool.terminal.hexdump import HexdumpOptions, render_hexdump
 
@@ -221,8 +221,8 @@ def test_the_worked_example_of_the_specification_reads_as_written_there(corpus: 
 def test_the_json_form_has_the_members_of_the_contract(corpus: Path) -> None:
     path = corpus / "drizzle/generated/damaged/bitflip-payload.log"
     annotation = annotate_path(path, format="drizzle")
-    writer = AnnotationJsonWriter(annotation.file, annotation.size)
-    text = b"".join(writer.encode_rows(annotation.rows)) + writer.finish(annotation.findings)
+    pieces = encode_annotation(annotation.file, annotation.size, annotation.rows, lambda: annotation.findings)
+    text = b"".join(pieces)
     value: dict[str, Any] = json.loads(text)
     assert text == encode_document(value)
     assert list(value) == ["schema", "file", "size", "fields", "findings"]
