@@ -518,29 +518,18 @@ def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile
     return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
 
 
-def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
-    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
-    try:
-        with open_log(
-            member.path, ReadOptions(format=member.format, limits=limits, backend=backend, hints=hints), LogReader
-        ) as log:
-            return tuple(divide_file(log.make_scan(log.files[0]), size))
-    except BinlogtoolError:
-        return (WHOLE_FILE,)
-
-
 # --- Read request of a job ---
 
 UNSIGNED_MODES = ("data", "decimal")
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Request of a Spark job: what it reads.
+    """What a job reads, and how.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
     payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are read
-    (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
     """
 
     members: tuple[TaskFile, ...]
@@ -554,15 +543,39 @@ class ReadRequest(msgspec.Struct, frozen=True):
     object: str | None = None
     unsigned: str = "data"
     histories: tuple[str, ...] = ()
+    hints: Hints | None = None
 
-    def member_hints(self, member: TaskFile, hints: Hints | None) -> Hints | None:
-        """Return the hints for one member: the user's hints, with the state that earlier files carry over to it."""
-        if member.earlier is None:
-            return hints
-        return replace(hints or Hints(), earlier=self.histories[member.earlier])
+    def read_options(self, format: str = "auto") -> ReadOptions:
+        """Return the options for opening files of a format."""
+        return ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints)
+
+    def with_hints(self, **values: Any) -> ReadRequest:
+        """Return a copy with other values of some hints."""
+        return replace(self, hints=replace(self.hints or Hints(), **values))
+
+    def for_member(self, member: TaskFile) -> ReadRequest:
+        """Return a copy with the state that earlier files carry over to one member."""
+        return self if member.earlier is None else self.with_hints(earlier=self.histories[member.earlier])
+
+    def open_member(self, member: TaskFile) -> LogReader:
+        """Open one file as a log.
+
+        Raises:
+            BinlogtoolError: it cannot be read.
+        """
+        return open_log(member.path, self.for_member(member).read_options(member.format), LogReader)
 
 
-def parse_hints(options: Mapping[str, str]) -> Hints | None:
+def find_parts(member: TaskFile, size: int, request: ReadRequest) -> Parts:
+    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
+    try:
+        with request.open_member(member) as log:
+            return tuple(divide_file(log.make_scan(log.files[0]), size))
+    except BinlogtoolError:
+        return (WHOLE_FILE,)
+
+
+def _parse_hints(options: Mapping[str, str]) -> Hints | None:
     """Return the hints in the options keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
@@ -614,6 +627,7 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
         options.get("payload", "decoded"),
         options.get("object"),
         unsigned=unsigned,
+        hints=_parse_hints(options),
     )
 
 

@@ -339,7 +339,7 @@ class MessageRows(msgspec.Struct, frozen=True):
         report, request, outcome, tally = reader.make_progress(), reader.request, result.outcome, result.finding_tally
         for opened in reader.open_parts():
             stream = StreamJob(
-                "jsonl", request.limits, request.backend, opened.selection, reader.hints, envelope=options,
+                "jsonl", replace(request, selection=opened.selection), envelope=options,
                 message_sink=message_sink, on_read=lambda file, end: report(file, end, outcome.message_count),
             )  # fmt: skip
             yield from stream.encode_parts(

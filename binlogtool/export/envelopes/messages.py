@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -32,15 +32,7 @@ from binlogtool.format_api.tables_and_changes import (
 from binlogtool.format_api.tables_and_changes import SqlTable as Changed
 from binlogtool.limits import Limits
 
-
-class MessageEncoder(Protocol):
-    """Encoder of changes as messages, in order."""
-
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
-        """Yield the messages for the changes of a record."""
-
-    def flush(self) -> Iterator[ChangeMessage]:
-        """Yield the messages held back for a transaction whose end is missing."""
+MessageEncoder = DebeziumEncoder | MaxwellEncoder | CanalEncoder
 
 
 class MessageScript(msgspec.Struct):
