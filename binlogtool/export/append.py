@@ -564,8 +564,8 @@ class AppendJob(msgspec.Struct, frozen=True):
                 where = self.request.selection.where if self.typed_options is None else None
                 check_columns_exist(files, where, self.request.read_options())
             proof = writer.check_output()
-            if writer.finding_tally.errors and self.request.selection.on_damage == "stop":
-                return self._build_stopped_manifest(writer)
+            if writer.finding_tally.stops(self.request.selection):
+                return writer.finding_tally.build_manifest(self.request.selection)
             before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
             last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)
             added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
@@ -660,12 +660,6 @@ class AppendJob(msgspec.Struct, frozen=True):
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def _build_stopped_manifest(self, writer: RunFileWriter) -> Manifest:
-        return Manifest(
-            to="", output="", complete=False, on_damage=self.request.selection.on_damage, inputs=(), outputs=(), rows=0,
-            damage=0, findings=tuple(writer.finding_tally.listed), finding_counts=dict(writer.finding_tally.counts),
-        )  # fmt: skip
-
     def _build_manifest(
         self, commit: AppendCommit, inputs: tuple[ManifestInput, ...], added_outputs: tuple[CommittedOutput,
         ...], checks: tuple[ManifestCheck, ...],
@@ -677,11 +671,9 @@ class AppendJob(msgspec.Struct, frozen=True):
             unreadable: findings about files that cannot be read at all.
             lost_files: number of files that lost records.
         """
-        return Manifest(
-            to="",
-            output="",
+        return finding_tally.build_manifest(
+            self.request.selection,
             complete=True,
-            on_damage=self.request.selection.on_damage,
             inputs=inputs,
             outputs=tuple(ManifestOutput(one.path, one.rows, one.size, one.sha256) for one in added_outputs),
             rows=sum(one.rows for one in added_outputs),

@@ -229,7 +229,6 @@ class BinlogJob(msgspec.Struct):
     def _build_manifest(
         self, inputs: list[ManifestInput], writer: BinlogWriter, checks: tuple[ManifestCheck, ...]
     ) -> Manifest:
-        complete = not (self.finding_tally.errors and self.request.selection.on_damage == "stop")
         ranges = self.group_digest.gtids.to_texts()
         details = {
             "gtids": ranges[:_MAX_LISTED_GTIDS],
@@ -237,19 +236,13 @@ class BinlogJob(msgspec.Struct):
             "server_version": writer.server_version,
             "changed": CHANGED_FIELDS,
         }
-        if not complete:
+        if self.finding_tally.stops(self.request.selection):
             details["stopped_by"] = "result" if checks else "input"
-        return Manifest(
-            to="",
-            output="",
-            complete=complete,
-            on_damage=self.request.selection.on_damage,
+        return self.finding_tally.build_manifest(
+            self.request.selection,
             inputs=tuple(replace(i, records=self.written_groups[i.path]) for i in inputs),
             outputs=tuple(ManifestOutput(one.name, one.bundles, one.size) for one in writer.written),
             rows=self.group_digest.bundles,
-            damage=0,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )

@@ -162,7 +162,7 @@ class StreamJob(msgspec.Struct):
         Raises:
             InputOutputError: the file does not contain the records that were read.
         """
-        if self.request.selection.on_damage == "stop" and self.finding_tally.errors > 0:
+        if self.finding_tally.stops(self.request.selection):
             return self.build_manifest(inputs, (), (), complete=False)
         found = read_file_back(stage)
         checks = tuple(self._check_output(found, checksum))
@@ -363,17 +363,12 @@ class StreamJob(msgspec.Struct):
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
         details |= {"remarks": list(self.remarks)} if self.remarks else {}
         details |= {} if self.row_changes is None else {"row_changes": self.row_changes}
-        return Manifest(
-            to="",
-            output="",
+        return self.finding_tally.build_manifest(
+            self.request.selection,
             complete=complete,
-            on_damage=self.request.selection.on_damage,
             inputs=tuple(replace(i, records=self.records_by_file[i.path]) for i in inputs),
             outputs=outputs,
             rows=self._row_count,
-            damage=0,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )

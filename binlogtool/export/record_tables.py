@@ -372,11 +372,8 @@ def _build_manifest(
     if selection == Selection(on_damage=selection.on_damage, live=selection.live):
         checks += counts.check_contiguous(partitioned=bool(file_options.partition_by))
     finding_tally = counts.finding_tally
-    return Manifest(
-        to="",
-        output="",
-        complete=not (finding_tally.errors and selection.on_damage == "stop"),
-        on_damage=selection.on_damage,
+    return finding_tally.build_manifest(
+        selection,
         inputs=tuple(
             replace(i, records=counts.records[to_stored_text(file_options, records_to_arrow.printable_path(i.path))])
             for i in inputs
@@ -384,7 +381,5 @@ def _build_manifest(
         outputs=tuple(counts.outputs),
         rows=counts.rows,
         damage=finding_tally.damage_rows,
-        findings=tuple(finding_tally.listed),
-        finding_counts=dict(finding_tally.counts),
         checks=tuple(checks),
     )

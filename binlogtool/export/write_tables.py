@@ -49,6 +49,7 @@ from binlogtool.export.table_spool import (
     FindingCounter,
     SpooledTable,
     TableHistory,
+    TableMemory,
     TableSpool,
     TableSpools,
     TypedTables,
@@ -252,13 +253,11 @@ class TypedRows(msgspec.Struct, frozen=True):
         known: Sequence[KnownTable] = (), generation: int | None = None,
     ) -> TableSpools[TableSpool]:  # fmt: skip
         """Create the spools of tables in a directory. generation: see `TableSpools`."""
-
-        def create(name: str, folder: Path, known: KnownTable | None) -> TableSpool:
-            return TableSpool(
-                name, folder, self.make_layout, shape.spool_codec, pool, request.limits.max_memory, known=known
-            )
-
-        return TableSpools(folder, create, request.limits, known, generation)
+        create = partial(
+            TableSpool, make_layout=self.make_layout, codec=shape.spool_codec, pool=pool,
+            max_memory=request.limits.max_memory,
+        )  # fmt: skip
+        return TableSpools(folder, create, TableMemory(request.limits.max_memory), known, generation)
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its rows."""
@@ -280,7 +279,7 @@ class TypedRows(msgspec.Struct, frozen=True):
         for log, selection, part, known_tables in reader.open_parts():
             for file, end in router.route_log(log, selection, known_tables, part, on_finding):
                 report(file, end, router.summary.rows_by_file.total())
-            if router.is_full or (tables.finding_tally.errors and selection.on_damage == "stop"):
+            if router.is_full or tables.finding_tally.stops(selection):
                 break
         router.flush()
 
@@ -433,7 +432,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             result = SpoolResult([], FindingTally(), self.kind.merge_outcomes([one.outcome for one in results]))
             for one in results:
                 result.finding_tally.merge(one.finding_tally)
-            if result.finding_tally.errors and request.selection.on_damage == "stop":
+            if result.finding_tally.stops(request.selection):
                 return self._build_manifest(inputs, result, {}, {}, runner)
             if isinstance(self.kind, TypedRows) and is_part_selected(request.selection):
                 self.kind.add_unselected_tables(result.outcome, request)
@@ -531,27 +530,24 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         outputs: dict[str, list[ManifestOutput]], runner: TaskRunner,
     ) -> Manifest:  # fmt: skip
         """Build the manifest. outputs: of a complete conversion."""
-        tally, rows = result.finding_tally, sum(table.rows for table in tables.values())
-        on_damage = self.request.selection.on_damage
-        complete = not (tally.errors and on_damage == "stop")
+        tally, rows, selection = result.finding_tally, sum(t.rows for t in tables.values()), self.request.selection
         all_outputs = tuple(one for files in outputs.values() for one in files)
-        details: dict[str, Any] = {"tables": self._describe_tables(tables)} if complete else {}
-        if spark := runner.describe():
-            details["spark"] = spark
-        manifest = Manifest(
-            to="", output="", complete=complete, on_damage=on_damage, inputs=tuple(inputs),
-            outputs=all_outputs, rows=rows, damage=tally.damage_rows, findings=tuple(tally.listed),
-            finding_counts=dict(tally.counts), checks=tuple(build_checks(rows, all_outputs)) if complete else (),
+        details: dict[str, Any] = {"spark": spark} if (spark := runner.describe()) else {}
+        checks = tuple[ManifestCheck, ...]()
+        if not tally.stops(selection):
+            details, checks = {"tables": self._describe_tables(tables), **details}, build_checks(rows, all_outputs)
+        manifest = tally.build_manifest(
+            selection, inputs=tuple(inputs), outputs=all_outputs, rows=rows, damage=tally.damage_rows, checks=checks,
             details=details,
         )  # fmt: skip
         return self.kind.complete_manifest(manifest, result)
 
 
-def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[ManifestCheck]:
-    """Yield the checks of an output. row_count: number of rows."""
-    counted_rows = sum(one.rows for one in outputs)
-    yield ManifestCheck("rows-in-equal-rows-out", f"decoded: {row_count:,}; counted in the output: {counted_rows:,}")
-    yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all decoded texts, counted in the output")
+def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> tuple[ManifestCheck, ...]:
+    """Return the checks of an output. row_count: number of rows."""
+    counts = f"decoded: {row_count:,}; counted in the output: {sum(one.rows for one in outputs):,}"
+    texts = "the bytes of all decoded texts, counted in the output"
+    return ManifestCheck("rows-in-equal-rows-out", counts), ManifestCheck("texts-in-equal-texts-out", texts)
 
 
 # --- Pieces of tasks ---
