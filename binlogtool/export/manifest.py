@@ -17,7 +17,7 @@ from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
@@ -278,19 +278,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             "to": self.to,
             "output": self.output if self.complete else None,
             "on_damage": self.on_damage,
-            "inputs": [_pick_attributes(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
-            "outputs": [_pick_attributes(o, "path", "rows", "size", "sha256") for o in self.outputs],
+            "inputs": [{name: v for name, v in asdict(i).items() if name != "trouble"} for i in self.inputs],
+            "outputs": [asdict(one) for one in self.outputs],
             "rows": self.rows,
             "damage_rows": self.damage,
             "findings": [dict(f) for f in self.findings],
             "finding_counts": dict(self.finding_counts),
-            "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
+            "checks": [asdict(one) for one in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
-
-
-def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
 
 
 # --- Input files of a request ---

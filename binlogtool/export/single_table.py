@@ -16,6 +16,7 @@ from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export import records_to_arrow
+from binlogtool.export.envelopes.values import quote_name
 from binlogtool.export.manifest import ReadRequest
 from binlogtool.export.output_options import (
     TypedRowOptions,
@@ -178,14 +179,10 @@ def build_ddl(layout: TableLayout, names: Sequence[str] = ()) -> str:
     Raises:
         UsageError: a column does not exist.
     """
-    fields = ", ".join(f"{_quote_name(field.name)}: {to_sql_type(field.kind)}" for field in layout.fields)
+    fields = ", ".join(f"{quote_name(field.name)}: {to_sql_type(field.kind)}" for field in layout.fields)
     kinds = dict((*METADATA_COLUMNS, *((name, f"struct<{fields}>") for name in IMAGES), *TRAILING_COLUMNS))
     check_column_names(names, layout.schema.names)
     return ", ".join(f"`{name}` {kinds[name]}" for name in names or layout.schema.names)
-
-
-def _quote_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:

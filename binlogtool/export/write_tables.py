@@ -84,15 +84,11 @@ class SpoolTask(WriteTask, frozen=True, kw_only=True):
 
 def join_tasks(tasks: Sequence[SpoolTask]) -> SpoolTask:
     """Merge several consecutive tasks into one."""
-    first, pieces, known_tables = tasks[0], list[TaskPiece](), list[tuple[TableSchema, ...]]()
-    for task in tasks:
-        for piece, tables in zip(task.pieces, task.known_tables, strict=True):
-            if pieces and pieces[-1].member == piece.member:
-                pieces[-1] = TaskPiece(piece.member, FilePart(pieces[-1].part.start, piece.part.end))
-            else:
-                pieces.append(piece)
-                known_tables.append(tables)
-    return replace(first, pieces=tuple(pieces), known_tables=tuple(known_tables))
+    pieces = join_pieces([piece for task in tasks for piece in task.pieces])
+    known_tables = dict[str, tuple[TableSchema, ...]]()
+    for task in reversed(tasks):
+        known_tables |= {one.member.path: known for one, known in zip(task.pieces, task.known_tables, strict=True)}
+    return replace(tasks[0], pieces=pieces, known_tables=tuple(known_tables[one.member.path] for one in pieces))
 
 
 class OpenedPart(NamedTuple):
