@@ -435,12 +435,15 @@ def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
-    """Distribute items over at most `groups` groups of similar size.
-
-    Items keep their order, and groups are ordered by their first item.
-    """
-    return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]
+def pack_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[tuple[T, ...]]:
+    """Distribute items over at most `groups` groups with similar totals, keeping their order."""
+    shares: list[list[T]] = [[] for _ in range(max(1, groups))]
+    total, before = sum(sizes), 0
+    for item, size in zip(items, sizes, strict=True):
+        middle = before + size / 2
+        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(item)
+        before += size
+    return [tuple(share) for share in shares if share]
 
 
 # --- Tasks of a Spark job ---
@@ -485,43 +488,23 @@ def can_split(selection: Selection) -> bool:
 Parts = tuple[FilePart, ...]
 
 
-def plan_tasks(
-    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
-) -> list[tuple[TaskPiece, ...]]:
-    """Return the tasks, each with its pieces; every part of a split file is a task.
-
-    Unsplit files (None in `parts_by_member`) share at most `groups` tasks.
-    """
-    pairs = list(zip(members, parts_by_member, strict=True))
-    tasks = [tuple(map(TaskPiece, group)) for group in group_files([one for one, cut in pairs if cut is None], groups)]
-    return tasks + [(TaskPiece(one, part),) for one, cut in pairs for part in cut or ()]
-
-
 def pack_tasks(
     members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], tasks: int
 ) -> list[tuple[TaskPiece, ...]]:
-    """Return at most `tasks` tasks with similar totals of bytes, keeping the order of the request."""
+    """Return at most `tasks` tasks, each with its pieces, keeping the order of the request.
+
+    parts_by_member: None = the file is not split.
+    """
     pieces = [
         TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
     ]
-    total, before = sum(map(piece_size, pieces)), 0
-    shares: list[list[TaskPiece]] = [[] for _ in range(max(1, tasks))]
-    for piece in pieces:
-        middle = before + piece_size(piece) / 2
-        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
-        before += piece_size(piece)
-    return [tuple(share) for share in shares if share]
+    return pack_by_size(pieces, list(map(piece_size, pieces)), tasks)
 
 
 def piece_size(piece: TaskPiece) -> int:
     """Return the size of a piece in bytes."""
     start = 0 if piece.part.start is None else piece.part.start.offset
     return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
-
-
-def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile, ...]]:
-    """Distribute files over at most `groups` groups, keeping the order of the request."""
-    return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
 
 
 # --- Read request of a job ---

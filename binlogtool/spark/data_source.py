@@ -45,8 +45,8 @@ from binlogtool.export.manifest import (
     TaskPiece,
     can_split,
     find_parts,
+    pack_tasks,
     parse_options,
-    plan_tasks,
 )
 from binlogtool.export.read_members import add_histories, read_definitions, read_member, tables_before
 from binlogtool.export.records_to_arrow import RowReader
@@ -202,13 +202,14 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         self._all_members = request.members
 
     def partitions(self) -> Sequence[ReadPartition]:
-        """Return groups of files of similar total size, and the parts of big files."""
+        """Return groups of files and of parts of big files, with similar total sizes."""
         request = self.request
         parts_by_member = tuple(map(self._split_member, request.members))
+        part_count = sum(len(parts or ()) for parts in parts_by_member)
         definitions = [] if request.object is None else read_definitions(request)
         return [
             ReadPartition(pieces, tuple(tables_before(definitions, request, piece) for piece in pieces))
-            for pieces in plan_tasks(request.members, parts_by_member, request.groups)
+            for pieces in pack_tasks(request.members, parts_by_member, request.groups + part_count)
         ]
 
     def _split_member(self, member: TaskFile) -> Parts | None:

@@ -42,8 +42,8 @@ from binlogtool.export.incremental import (
 from binlogtool.export.manifest import (
     ReadRequest,
     TaskFile,
-    group_by_size,
     list_members,
+    pack_by_size,
     parse_options,
     parse_paths,
 )
@@ -130,18 +130,11 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # -- reading ----------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[StreamPartition]:
-        """Return the new content between two offsets as partitions: parts of big files, and groups of small files."""
-        pieces = self.source.list_reads(parse_positions(start), parse_positions(end))
-        return [StreamPartition(share, end.get("ids") or ()) for share in self._group_pieces(pieces)]
-
-    def _group_pieces(
-        self, pieces: Sequence[PlannedRead | GrowingFileFinding]
-    ) -> Iterator[list[PlannedRead | GrowingFileFinding]]:
-        request = self.request
+        """Return the new content between two offsets as partitions of similar sizes."""
+        pieces, request = self.source.list_reads(parse_positions(start), parse_positions(end)), self.request
         sizes = [piece.member.size if isinstance(piece, PlannedRead) else 0 for piece in pieces]
-        yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= request.split_size)
-        small = [i for i, size in enumerate(sizes) if size < request.split_size]
-        yield from group_by_size([pieces[i] for i in small], [sizes[i] for i in small], request.groups)
+        count = request.groups + sum(size >= request.split_size for size in sizes)
+        return [StreamPartition(share, end.get("ids") or ()) for share in pack_by_size(pieces, sizes, count)]
 
     def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
