@@ -15,7 +15,7 @@ import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
 from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import records_to_arrow
@@ -78,7 +78,8 @@ class ChangedRowSource:
             UsageError: the log does not contain the table.
         """
         search = TableSearch(self._name, self._options)
-        search.read_older_files(log.paths, log.read_options)
+        options = ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints)
+        search.read_older_files(log.paths, options)
         known_tables = tuple(search.known_tables)
         search.read_log(log, self._selection)
         if not search.is_found and is_part_selected(self._selection):

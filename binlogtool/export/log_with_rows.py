@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from binlogtool.core import open_log as open_log_module
-from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
+from binlogtool.core.record_selection import Selection, add_selection_hints
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
@@ -80,9 +80,9 @@ class Log(open_log_module.LogReader):
             return find_tables(log, selection)
 
     @property
-    def read_options(self) -> ReadOptions:
-        """The options with which the files were opened, except their format."""
-        return ReadOptions(limits=self._limits, backend=self._backend, hints=self._hints)
+    def backend(self) -> str:
+        """The requested backend: "auto", "native" or "python"."""
+        return self._backend
 
     @property
     def limits(self) -> Limits:

@@ -171,9 +171,12 @@ class FindingTally(msgspec.Struct):
 
     def build_manifest(self, selection: Selection, **members: Any) -> Manifest:
         """Return the manifest of a conversion with these findings; `convert` sets the names of the output."""
-        findings = {"findings": tuple(self.listed), "finding_counts": dict(self.counts)}
-        complete = not self.stops(selection)
-        return Manifest(**{"on_damage": selection.on_damage, "complete": complete, **findings, **members})
+        defaults = {
+            "to": "", "output": "", "complete": not self.stops(selection), "on_damage": selection.on_damage,
+            "inputs": (), "outputs": (), "rows": 0, "damage": 0, "findings": tuple(self.listed),
+            "finding_counts": dict(self.counts),
+        }  # fmt: skip
+        return Manifest(**{**defaults, **members})
 
     def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of the next part of the log."""
@@ -226,7 +229,7 @@ class ManifestCheck(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True):
     """Account of one conversion (JSON schema binlogtool/manifest/1).
 
     complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: number of rows in the
@@ -235,15 +238,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     exact, even if `findings` was truncated. details: additional facts that depend on `to`.
     """
 
-    to: str = ""
-    output: str = ""
+    to: str
+    output: str
     complete: bool
     on_damage: str
-    inputs: tuple[ManifestInput, ...] = ()
-    outputs: tuple[ManifestOutput, ...] = ()
-    rows: int = 0
-    damage: int = 0
-    findings: tuple[Mapping[str, Any], ...] = ()
+    inputs: tuple[ManifestInput, ...]
+    outputs: tuple[ManifestOutput, ...]
+    rows: int
+    damage: int
+    findings: tuple[Mapping[str, Any], ...]
     finding_counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     checks: tuple[ManifestCheck, ...] = ()
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)

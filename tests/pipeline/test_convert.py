@@ -296,5 +296,5 @@ def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:
 
 
 def test_a_manifest_without_output_names_none() -> None:
-    stopped = Manifest(to="parquet", output="out", complete=False, on_damage="stop")
+    stopped = Manifest("parquet", "out", False, "stop", (), (), 0, 0, ())
     assert stopped.to_dict()["output"] is None
