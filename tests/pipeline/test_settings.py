@@ -39,8 +39,6 @@ def test_the_word_goes_before_the_file_before_ours_and_nothing_before_what_resul
     ] == "UTC"
     assert made["spark.driver.extraJavaOptions"].endswith(" -Da=b")
     assert "log4j2.configurationFile" in made["spark.driver.extraJavaOptions"]
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        assert "-Darrow.enable_unsafe_memory_access=true " in made[name]
 
 
 def test_the_file_is_also_found_in_the_home_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
