@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -24,7 +24,7 @@ from msgspec.structs import asdict, replace
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_blocks import LongValueWriter
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection, SqlFragment
+from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import (
     BinlogtoolError,
     FileVanishedError,
@@ -144,42 +144,14 @@ class RunFile(NamedTuple):
     rows: int
 
 
-class RunFileWriter(Protocol):
-    """Writer of the files of one run. finding_tally: findings so far."""
-
-    finding_tally: FindingTally
-
-    @property
-    def rows(self) -> int:
-        """Number of rows so far."""
-
-    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part of the log's only file. closed: no bytes will follow the part."""
-
-    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Report a finding about a file, as a row if the output form has rows for findings."""
-
-    def close(self) -> None:
-        """Complete the files."""
-
-    def check_output(self) -> str:
-        """Compare the files on the disk with the written data, and return the figures as text.
-
-        Raises:
-            InputOutputError: the files differ from the written data.
-        """
-
-    def list_files(self) -> list[RunFile]:
-        """Return the finished files, except files without rows."""
-
-    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows of each table, read from the disk."""
-
-
 class LinesRunFile:
     """JSON lines: records as `dump` writes them, or change messages, which have neither generation nor unique key.
 
-    A finding about a file has no line.
+    A finding about a file has no line. `TableRunFile` and `TypedRunFiles` have the same methods.
+
+    Attributes:
+        finding_tally: findings so far.
+        rows: number of rows so far.
     """
 
     def __init__(self, folder: Path, name: str, job: AppendJob) -> None:
@@ -189,10 +161,10 @@ class LinesRunFile:
         self._file, self._checksum = self._path.open("xb"), 0
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `RunFileWriter`."""
+        """Write the records of a part of the log's only file. closed: no bytes will follow the part."""
         job, values = self._job, LongValueWriter()
         stream = StreamJob(
-            "jsonl", job.limits, job.backend, selection, job.hints, job.lines,
+            "jsonl", replace(job.request, selection=selection), job.lines,
             envelope=job.message_options, compiled_lines=job.compiled_lines,
         )  # fmt: skip
         for item in stream.read_parts(log, part):
@@ -232,7 +204,11 @@ class LinesRunFile:
         self._file.close()
 
     def check_output(self) -> str:
-        """Compare the file with what was written; see `RunFileWriter`."""
+        """Compare the file on the disk with what was written, and return the figures as text.
+
+        Raises:
+            InputOutputError: it differs.
+        """
         found = read_file_back(self._path)
         if (found.checksum, found.lines) != (self._checksum, self.rows):
             raise InputOutputError(f"{self._path}: what was read back differs from what was written")
@@ -240,11 +216,11 @@ class LinesRunFile:
         return f"{self.rows:,} {unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
 
     def list_files(self) -> list[RunFile]:
-        """Return the file; see `RunFileWriter`."""
+        """Return the finished files, except files without rows."""
         return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all lines; see `RunFileWriter`. A run begins where the last run ended."""
+        """Yield the keys of all rows of each table, read from the disk. A run begins where the last run ended."""
         if not self._has_messages:
             yield self._read_line_keys()
 
@@ -283,7 +259,7 @@ class TableRunFile:
         return self._sink.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `RunFileWriter`."""
+        """Write the records of a part; see `LinesRunFile`."""
         from binlogtool.export import records_to_arrow
 
         def on_finding(item: FileFinding) -> bool:
@@ -316,7 +292,7 @@ class TableRunFile:
         self._sink.close()
 
     def check_output(self) -> str:
-        """Compare the files with what was written; see `RunFileWriter`."""
+        """Compare the files with what was written; see `LinesRunFile`."""
         from binlogtool.export.record_tables import OutputCounts
 
         counts, sink = OutputCounts(), self._sink
@@ -331,14 +307,14 @@ class TableRunFile:
         return f"{sink.rows:,} rows read, {counts.rows:,} counted in the output, {counts.text_bytes:,} bytes of text"
 
     def list_files(self) -> list[RunFile]:
-        """Return the files; see `RunFileWriter`."""
+        """Return the files; see `LinesRunFile`."""
         return [
             RunFile(self._folder / one.path, _part_name(self._number, i, self._file_options), one.rows)
             for i, one in enumerate(self._outputs)
         ]
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows; see `RunFileWriter`."""
+        """Yield the keys of all rows; see `LinesRunFile`."""
         paths = [self._folder / one.path for one in self._outputs]
         yield _read_row_keys(paths, self._file_options, self._schema, "inner_offset")
 
@@ -355,12 +331,12 @@ class TypedRunFiles:
 
         self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
         self._folder, self._known = folder, {one.name: one for one in known}
-        request, shape = job.build_request(), job.shape
+        request, shape = job.request, job.shape
         spools = kind.create_spools(folder / "spool", shape, request, self._pool, known, generation=0)
         self._tables = TypedTables(spools)
         self._finished: dict[str, list[FinishedFile]] = {}
         self.finding_tally = self._tables.finding_tally
-        self._router = TableRouter(kind.options, self._tables, job.limits)
+        self._router = TableRouter(kind.options, self._tables, request.limits)
         self._directories = TableDirectories()
         for one in known:
             self._directories.directory_of(one.name)
@@ -371,12 +347,12 @@ class TypedRunFiles:
         return self._tables.spools.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the rows of a part; see `RunFileWriter`."""
+        """Write the rows of a part; see `LinesRunFile`."""
         from binlogtool.export.typed_columns import read_older_tables
 
         self._tables.spools.set_generation(generation)
         file, job = log.files[0], self._job
-        known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
+        known_tables = read_older_tables([(file.path, file.format.name)], job.request.read_options())
 
         def on_finding(item: FileFinding) -> bool:
             return self._tables.note_unread(item, damage=is_damage(item.finding, lambda: closed))
@@ -397,7 +373,7 @@ class TypedRunFiles:
         """Complete the files, and read them back."""
         from binlogtool.export.finish_tables import FinishTask, TableFinisher
 
-        finisher = TableFinisher(self._job.shape, str(self._folder), self._job.limits.max_memory)
+        finisher = TableFinisher(self._job.shape, str(self._folder), self._job.request.limits.max_memory)
         try:
             self._router.flush()
             for number, spool in enumerate(self._tables.spools):
@@ -428,7 +404,7 @@ class TypedRunFiles:
         return self._directories.directory_of(name) if self._kind.per_table else "."
 
     def list_files(self) -> list[RunFile]:
-        """Return the files; see `RunFileWriter`."""
+        """Return the files; see `LinesRunFile`."""
         return [
             RunFile(
                 Path(one.source),
@@ -440,7 +416,7 @@ class TypedRunFiles:
         ]
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows of each table; see `RunFileWriter`."""
+        """Yield the keys of all rows of each table; see `LinesRunFile`."""
         for spool in self._tables.spools:
             paths = [Path(one.source) for one in self._finished[spool.name]]
             yield _read_row_keys(paths, self._job.shape, spool.layout.schema, "row")
@@ -481,6 +457,8 @@ _UNSPLIT_SIZE = 1 << 62
 _ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
 """Fields of a selection that do not affect which rows are read."""
 
+RunFileWriter = LinesRunFile | TableRunFile | TypedRunFiles
+
 LastRowKeys = dict[str, tuple[int, int, int]]
 """File -> (generation, record, index within the record) of its last row."""
 
@@ -493,10 +471,7 @@ class AppendJob(msgspec.Struct, frozen=True):
     """
 
     shape: TableFileOptions
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None = None
+    request: ReadRequest
     lines: LineEncoder | None = None
     compiled_lines: CompiledLines | None = None
     on_step: ProgressCallback | None = None
@@ -515,8 +490,8 @@ class AppendJob(msgspec.Struct, frozen=True):
         """
         self._check_arguments(paths, os.fspath(output))
         output = Path(output)
-        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self.build_request(), self.hints,
-                          final=self.final, strict=True)  # fmt: skip
+        request = replace(self.request, split_size=_UNSPLIT_SIZE)
+        source = IncrementalInput(list(map(os.path.abspath, paths)), format, request, final=self.final, strict=True)
         _check_has_records(paths, source)
         with open_commit_store(output) as store:
             last_commit = store.read_last()
@@ -527,7 +502,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         return replace(manifest, to=self.shape.to, output=str(output), details=details)
 
     def _check_arguments(self, paths: list[str], output: str) -> None:
-        selection = self.selection
+        selection = self.request.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
             raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
         if not can_split(selection):
@@ -542,14 +517,12 @@ class AppendJob(msgspec.Struct, frozen=True):
             if not os.path.exists(path):
                 raise InputOutputError(f"{path}: no such file or directory")
 
-    def build_request(self) -> ReadRequest:
-        """Return the request of a run."""
-        return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
-
     def _row_options(self, format: str) -> dict[str, Any]:
         """Return the options that determine the rows; they must be the same in all runs of an output."""
-        hints, defaults = self.hints or Hints(), asdict(Selection())
-        chosen = {n: v for n, v in asdict(self.selection).items() if v != defaults[n] and n not in _ROW_NEUTRAL_FIELDS}
+        hints, defaults = self.request.hints or Hints(), asdict(Selection())
+        chosen = {
+            n: v for n, v in asdict(self.request.selection).items() if v != defaults[n] and n not in _ROW_NEUTRAL_FIELDS
+        }
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
         options = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
                 "schema": schema, **chosen}  # fmt: skip
@@ -592,11 +565,11 @@ class AppendJob(msgspec.Struct, frozen=True):
                 if isinstance(writer, TypedRunFiles):
                     writer.check_tables_exist()
                 files = [one.member.path for one in pieces if isinstance(one, PlannedRead)]
-                where = self.selection.where if self.typed_options is None else None
-                check_columns_exist(files, where, ReadOptions("auto", self.limits, self.backend, self.hints))
+                where = self.request.selection.where if self.typed_options is None else None
+                check_columns_exist(files, where, self.request.read_options())
             proof = writer.check_output()
-            if writer.finding_tally.errors and self.selection.on_damage == "stop":
-                return self._build_stopped_manifest(writer)
+            if writer.finding_tally.stops(self.request.selection):
+                return writer.finding_tally.build_manifest(self.request.selection)
             before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
             last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)
             added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
@@ -632,7 +605,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         if self.message_options is not None or self.lines is not None:
             return LinesRunFile(folder, f"part-{number:08d}.jsonl", self)
         if self.typed_options is None:
-            return TableRunFile(folder, number, self.shape, self.limits)
+            return TableRunFile(folder, number, self.shape, self.request.limits)
         from binlogtool.export.write_tables import make_typed_rows
 
         kind = make_typed_rows(self.typed_options, source.list_files())
@@ -678,7 +651,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 self.on_step(ProgressStep("converting", done_bytes, total, writer.rows))
             with source.open_file(piece.member.path, piece.member.format, piece.earlier) as log:
                 _check_not_replaced(log, piece)
-                writer.write_part(log, self.selection, piece.part, piece.reached.born, piece.reached.done)
+                writer.write_part(log, self.request.selection, piece.part, piece.reached.born, piece.reached.done)
                 previous = known_inputs.get(piece.member.path)
                 previous = previous if previous is not None and previous.generation == piece.reached.born else None
                 rewritten = log.files[0].format.files.mutable_header
@@ -691,12 +664,6 @@ class AppendJob(msgspec.Struct, frozen=True):
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def _build_stopped_manifest(self, writer: RunFileWriter) -> Manifest:
-        return Manifest(
-            to="", output="", complete=False, on_damage=self.selection.on_damage, inputs=(), outputs=(), rows=0,
-            damage=0, findings=tuple(writer.finding_tally.listed), finding_counts=dict(writer.finding_tally.counts),
-        )  # fmt: skip
-
     def _build_manifest(
         self, commit: AppendCommit, inputs: tuple[ManifestInput, ...], added_outputs: tuple[CommittedOutput,
         ...], checks: tuple[ManifestCheck, ...],
@@ -708,11 +675,9 @@ class AppendJob(msgspec.Struct, frozen=True):
             unreadable: findings about files that cannot be read at all.
             lost_files: number of files that lost records.
         """
-        return Manifest(
-            to="",
-            output="",
+        return finding_tally.build_manifest(
+            self.request.selection,
             complete=True,
-            on_damage=self.selection.on_damage,
             inputs=inputs,
             outputs=tuple(ManifestOutput(one.path, one.rows, one.size, one.sha256) for one in added_outputs),
             rows=sum(one.rows for one in added_outputs),

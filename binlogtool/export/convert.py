@@ -33,6 +33,7 @@ from binlogtool.export.manifest import (
     Manifest,
     ManifestInput,
     ProgressCallback,
+    ReadRequest,
     check_columns_exist,
     check_names_exist,
     find_inputs,
@@ -92,6 +93,11 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     csv_safe: bool = False
     target_file_size: int | None = None
     envelope: Mapping[str, Any] | None = None
+
+    def read_request(self, *, is_script: bool) -> ReadRequest:
+        """Return what is read, without files. is_script: whole transactions are needed, not single records."""
+        hints = add_selection_hints(self.selection, self.hints, script=is_script)
+        return ReadRequest((), 1, self.backend, self.limits, self.selection, hints=hints)
 
     def table_options(self, to: str, *, typed: bool = False) -> TableFileOptions:
         """Return the options of table files."""
@@ -153,7 +159,7 @@ def convert(
         RefusedError: the output exists, an input changed meanwhile, or a transaction to be reversed is incomplete.
     """
     settings, kind_options = split_options(options)
-    limits, backend, selection, master = settings.limits, settings.backend, settings.selection, settings.master
+    selection, master = settings.selection, settings.master
     on_step, overwrite, allow_rule_breaks = settings.on_step, settings.overwrite, settings.allow_rule_breaks
     typed_options = _typed_options(
         to, selection, settings.hints, kind_options, parse_envelope_options(settings.envelope)
@@ -166,9 +172,7 @@ def convert(
     is_typed = to in TABLE_TARGETS and (typed_options or message_options) is not None
     shape = settings.table_options(to, typed=is_typed)
     wording = _script_wording(to, target, shape, selection, kind_options)
-    hints = add_selection_hints(
-        selection, settings.hints, script=to in SCRIPT_TARGETS or bool(typed_options or message_options)
-    )
+    request = settings.read_request(is_script=to in SCRIPT_TARGETS or bool(typed_options or message_options))
     inputs = _resolve_inputs(
         path_names := [fspath(p) for p in paths],
         to,
@@ -180,20 +184,16 @@ def convert(
     _refuse_existing_manifest(settings.manifest, overwrite=overwrite)
     leftovers = [] if is_url(target) else remove_leftovers(output, is_set=to in LOG_TARGETS)
     if to in LOG_TARGETS:
-        log_job_arguments = limits, backend, selection, hints, settings.max_binlog_size, allow_rule_breaks
-        manifest = _write_log_set(log_job_arguments, path_names, settings.format, output, inputs, live=selection.live)
+        manifest = _write_log_set(settings, request, path_names, output, inputs)
         return _save_manifest(
             replace(manifest, to=to, output=target), leftovers, settings.manifest, overwrite=overwrite
         )
-    job_arguments = limits, backend, selection, hints
     work: _WriteJob
     if to in STREAM_TARGETS and not (message_options is not None and _uses_tasks(settings)):
-        job = StreamJob(
-            to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
-        )  # fmt: skip
+        job = StreamJob(to, request, settings.lines, wording, on_step, message_options, settings.compiled_lines)
         work = partial(job.write, settings.format)
     else:
-        work = _make_table_job(settings, hints, shape, open_spark_runner, typed_options, message_options)
+        work = _make_table_job(settings, request, shape, open_spark_runner, typed_options, message_options)
     work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
     with keep_if_complete(wording.sidecar_files) as keep_sidecars:
         manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
@@ -234,10 +234,9 @@ def append(
         option = "--jobs" if settings.master is None else "--master"
         raise UsageError(f"--append runs in this process; it cannot be combined with {option}")
     _refuse_existing_manifest(settings.manifest, overwrite=False)
-    hints = add_selection_hints(settings.selection, settings.hints, script=bool(typed_options or message_options))
     job = AppendJob(
-        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.compiled_lines,
-        settings.on_step, final, typed_options, message_options,
+        shape, settings.read_request(is_script=bool(typed_options or message_options)), settings.lines,
+        settings.compiled_lines, settings.on_step, final, typed_options, message_options,
     )  # fmt: skip
     manifest = job.run([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)
@@ -249,24 +248,20 @@ _NOT_FOR_APPEND = (
 
 
 def _write_log_set(
-    job_arguments: tuple[Any, ...],
-    paths: list[str],
-    format: str,
-    output: str | PathLike[str],
+    settings: ConvertOptions, request: ReadRequest, paths: list[str], output: str | PathLike[str],
     inputs: list[ManifestInput],
-    *,
-    live: bool,
-) -> Manifest:
-    """Write binary log files with a common base name. job_arguments: arguments of `BinlogJob`."""
+) -> Manifest:  # fmt: skip
+    """Write binary log files with a common base name."""
     from binlogtool.export.copy_transactions import BinlogJob
 
-    job = BinlogJob(*job_arguments)
+    job = BinlogJob(request, settings.max_binlog_size, settings.allow_rule_breaks)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
-        return _run_job(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
+        write = partial(job.write, inputs, paths, settings.format, stage, base)
+        return _run_job(write, inputs, stage, live=request.selection.live)
 
 
 def _make_table_job(
-    settings: ConvertOptions, hints: Hints | None, shape: TableFileOptions, open_spark_runner: OpenSparkRunner,
+    settings: ConvertOptions, request: ReadRequest, shape: TableFileOptions, open_spark_runner: OpenSparkRunner,
     typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
@@ -278,15 +273,14 @@ def _make_table_job(
         open_runner: OpenRunner = partial(open_local_runner, jobs=settings.jobs)
     else:
         open_runner = partial(open_spark_runner, master=settings.master, session=settings.session)
-    selection = settings.selection
-    arguments = hints, shape, open_runner, settings.on_step
+    arguments = shape, open_runner, settings.on_step
     if message_options is not None:
         from binlogtool.export.envelopes.message_lines import MessageLineJob, MessageLines
         from binlogtool.export.envelopes.message_tables import MessageRows
 
         if shape.to == "jsonl":
             lines = MessageLines(message_options, None, has_types=False)
-            return MessageLineJob(settings.limits, settings.backend, selection, *arguments, kind=lines).write
+            return MessageLineJob(request, *arguments, kind=lines).write
         if shape.partition_by:
             raise UsageError(
                 "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
@@ -294,17 +288,17 @@ def _make_table_job(
         if message_options.schema_messages:
             raise UsageError("--schema-messages writes messages about statements, which no table has: use --to jsonl")
         messages = MessageRows(message_options, typed_options, has_types=shape.to != "csv")
-        return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
+        return RowTableJob(request, *arguments, kind=messages).write
     if typed_options is None:
-        return RecordTableJob(settings.limits, settings.backend, selection, *arguments).write
+        return RecordTableJob(request, *arguments).write
     if typed_options.merge and _uses_tasks(settings):
         raise UsageError("--merge runs in this process; docs/tables.md has a recipe for Spark, with all changed rows")
-    selection = typed_selection(selection)
+    row_request = replace(request, selection=typed_selection(request.selection))
 
     def write(inputs: list[ManifestInput], stage: Path) -> Manifest:
         make_kind = make_current_rows if typed_options.merge else make_typed_rows
         kind = make_kind(typed_options, [(i.path, i.format) for i in inputs])
-        return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=kind).write(inputs, stage)
+        return RowTableJob(row_request, *arguments, kind=kind).write(inputs, stage)
 
     return write
 
@@ -353,7 +347,7 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
                 tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
-        complete=manifest.complete and not (settings.selection.on_damage == "stop" and tally.errors),
+        complete=manifest.complete and not tally.stops(settings.selection),
         findings=(*manifest.findings, *tally.listed),
         finding_counts=dict(Counter(manifest.finding_counts) + tally.counts),
     )

@@ -27,9 +27,9 @@ from binlogtool.export.manifest import (
     ManifestCheck,
     ManifestInput,
     ManifestOutput,
+    ReadRequest,
 )
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
 from binlogtool.formats.binlog_events.write_log import (
@@ -40,7 +40,6 @@ from binlogtool.formats.binlog_events.write_log import (
     parse_gtid,
     record_gtid,
 )
-from binlogtool.limits import Limits
 from binlogtool.verification.verify import LogVerifyOptions, verify_paths
 
 # --- Transactions copied to a MariaDB log ---
@@ -57,10 +56,7 @@ class BinlogJob(msgspec.Struct):
     allow_rule_breaks: also write transactions that violate the log's rules, if the input is not damaged.
     """
 
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None = None
+    request: ReadRequest
     limit: int | None = None
     allow_rule_breaks: bool = False
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
@@ -70,7 +66,8 @@ class BinlogJob(msgspec.Struct):
     continuity: GtidContinuity = msgspec.field(default_factory=GtidContinuity)
 
     def __post_init__(self) -> None:
-        self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None, objects=False)
+        if self.request.hints is not None:
+            self.request = self.request.with_hints(level=None, redo=None, objects=False)
 
     def write(self, inputs: list[ManifestInput], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
         """Write the files into `folder`, read them back and compare.
@@ -79,7 +76,7 @@ class BinlogJob(msgspec.Struct):
             UsageError: the inputs are no server's binary log.
             InputOutputError: the files that were read back differ.
         """
-        stop = self.selection.on_damage == "stop"
+        stop = self.request.selection.on_damage == "stop"
         if stop:
             self._verify_inputs(paths, format)
         if stop and self.finding_tally.errors:
@@ -101,18 +98,15 @@ class BinlogJob(msgspec.Struct):
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
         """Verify the input log, and record its findings, before anything is copied."""
-        for path, finding_ in self._verify_log(paths, format, self.hints):
+        for path, finding_ in self._verify_log(paths, self.request.read_options(format)):
             self._record_finding(path, finding_)
 
-    def _verify_log(
-        self, paths: Sequence[str | Path], format: str, hints: Hints | None
-    ) -> Iterator[tuple[str, Finding]]:
+    def _verify_log(self, paths: Sequence[str | Path], read_options: ReadOptions) -> Iterator[tuple[str, Finding]]:
         """Run `verify`, and yield each finding with the file or directory that it is about."""
-        read_options = ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=hints)
         options = LogVerifyOptions.from_read_options(
-            read_options, depth="set", live=self.selection.live, expect_closed=False
+            read_options, depth="set", live=self.request.selection.live, expect_closed=False
         )
-        report = verify_paths(paths, format, options)
+        report = verify_paths(paths, read_options.format, options)
         for failure in report.failures:
             raise InputOutputError(f"{failure.path}: {failure.message}")
         if report.incomplete:
@@ -127,10 +121,8 @@ class BinlogJob(msgspec.Struct):
 
     def _copy_transactions(self, inputs: list[ManifestInput], format: str, writer: BinlogWriter, stop: bool) -> None:
         files = [i.path for i in inputs]
-        with open_log(
-            files, ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints), LogReader
-        ) as log:
-            for part in log.event_groups(self.selection):
+        with open_log(files, self.request.read_options(format), LogReader) as log:
+            for part in log.event_groups(self.request.selection):
                 if isinstance(part, SelectedEventGroup):
                     self._process_part(part, writer)
                 elif not stop:
@@ -140,7 +132,7 @@ class BinlogJob(msgspec.Struct):
                 if stop and self.finding_tally.errors:
                     return
             if not self.finding_tally.errors:
-                unmatched = log.find_unmatched(self.selection, 0)
+                unmatched = log.find_unmatched(self.request.selection, 0)
                 unmatched.require_transactions()
                 if not self.written_groups.total():
                     unmatched.require_none()
@@ -199,9 +191,7 @@ class BinlogJob(msgspec.Struct):
             InputOutputError: they do not contain the transactions that were read.
         """
         paths, digest_back = [str(writer.folder / one.name) for one in writer.written], TransactionDigest()
-        with open_log(
-            paths, ReadOptions(format="mysql-binlog", limits=self.limits, backend=self.backend), LogReader
-        ) as log:
+        with open_log(paths, replace(self.request.read_options("mysql-binlog"), hints=None), LogReader) as log:
             for part in log.event_groups(Selection(on_damage="stop")):
                 content = part.finding if isinstance(part, FileFinding) else part.part
                 if isinstance(content, Finding):
@@ -227,7 +217,8 @@ class BinlogJob(msgspec.Struct):
     def _verify_output(self, writer: BinlogWriter) -> ManifestCheck:
         """Verify the new log like any other log; copied faults of the old log are reported again."""
         counts = Counter[Severity]()
-        for path, finding_ in self._verify_log([writer.folder], "mysql-binlog", None):
+        options = replace(self.request.read_options("mysql-binlog"), hints=None)
+        for path, finding_ in self._verify_log([writer.folder], options):
             counts[finding_.severity] += 1
             if finding_.severity is not Severity.NOTE:
                 is_rule_break = finding_.severity is Severity.ERROR and not self.allow_rule_breaks
@@ -238,7 +229,6 @@ class BinlogJob(msgspec.Struct):
     def _build_manifest(
         self, inputs: list[ManifestInput], writer: BinlogWriter, checks: tuple[ManifestCheck, ...]
     ) -> Manifest:
-        complete = not (self.finding_tally.errors and self.selection.on_damage == "stop")
         ranges = self.group_digest.gtids.to_texts()
         details = {
             "gtids": ranges[:_MAX_LISTED_GTIDS],
@@ -246,19 +236,13 @@ class BinlogJob(msgspec.Struct):
             "server_version": writer.server_version,
             "changed": CHANGED_FIELDS,
         }
-        if not complete:
+        if self.finding_tally.stops(self.request.selection):
             details["stopped_by"] = "result" if checks else "input"
-        return Manifest(
-            to="",
-            output="",
-            complete=complete,
-            on_damage=self.selection.on_damage,
+        return self.finding_tally.build_manifest(
+            self.request.selection,
             inputs=tuple(replace(i, records=self.written_groups[i.path]) for i in inputs),
             outputs=tuple(ManifestOutput(one.name, one.bundles, one.size) for one in writer.written),
             rows=self.group_digest.bundles,
-            damage=0,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +37,6 @@ _ENTRY_BYTES = 200
 """Memory of a key in addition to its values, in bytes."""
 _MAX_GROUP_ROWS, _MAX_GROUP_BYTES = 1 << 16, 32 * MIB
 """Limits of a group of rows that is written at once."""
-_SPOOL_MEMORY_DIVISOR = 4
-"""Rows that wait to be written use at most this fraction of the memory limit."""
 _NO_COLUMNS: frozenset[str] = frozenset()
 
 
@@ -306,7 +305,7 @@ class CurrentTables(FindingCounter):
         self._create_spool, self._folder, self._max_memory = create_spool, folder, max_memory
         self._is_selected, self._summary = is_selected, summary
         self._tables, self._spool_count = dict[str, CurrentTable](), 0
-        self._memory = TableMemory(max_memory // _SPOOL_MEMORY_DIVISOR)
+        self._memory = TableMemory(max_memory)
 
     def __getitem__(self, name: str) -> CurrentTable:
         """Return a table, which is created."""
@@ -368,23 +367,20 @@ class CurrentRows(TypedRows, frozen=True):
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read the log, and spool the current rows."""
-        shape, request = reader.shape, reader.request
-
-        def create_spool(name: str, folder: Path) -> TableSpool:
-            return TableSpool(name, folder, self.make_layout, shape.spool_codec, pool, request.limits.max_memory)
+        codec, request = reader.shape.spool_codec, reader.request
+        max_memory = request.limits.max_memory
+        create_spool = partial(TableSpool, make_layout=self.make_layout, codec=codec, pool=pool, max_memory=max_memory)
 
         def is_selected(name: str) -> bool:
             return self.options.is_selected(make_database_table(*split_table_name(name), ()))
 
         summary = RouterSummary()
-        tables = CurrentTables(create_spool, reader.folder, request.limits.max_memory, is_selected, summary)
+        tables = CurrentTables(create_spool, reader.folder, max_memory, is_selected, summary)
         router = TableRouter(
             self.options, tables, request.limits, keeps_undecoded=False, on_rename=tables.rename_table, summary=summary
         )
         self.route_parts(reader, router, tables)
-        return SpoolResult(
-            tables.copy_rows(reader.folder / "current", shape.spool_codec), tables.finding_tally, summary
-        )
+        return SpoolResult(tables.copy_rows(reader.folder / "current", codec), tables.finding_tally, summary)
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the changed rows of each input; rows in the output are fewer."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
 from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import records_to_arrow
@@ -42,11 +42,11 @@ class RecordRowSource:
         self._view, self._selection = view, selection
 
     def read_schema(self, log: LogReader) -> pa.Schema:
-        """Return the schema; see `RowSource`."""
+        """Return the schema of the rows; it is called before rows are read."""
         return self._view.read_schema
 
     def build_batches(self, log: LogReader, on_finding: Callable[[FileFinding], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass; see `RowSource`."""
+        """Yield the rows of one pass. on_finding: receives findings with their file."""
         for part in read_row_parts(log, None, self._selection, WHOLE_FILE, self._view):
             if isinstance(part, FileFinding):
                 on_finding(part)
@@ -72,13 +72,14 @@ class ChangedRowSource:
         self._reader: TableRowReader | None = None
 
     def read_schema(self, log: Log) -> pa.Schema:
-        """Find the schema in one pass over the log; see `RowSource`.
+        """Find the schema in one pass over the log.
 
         Raises:
             UsageError: the log does not contain the table.
         """
         search = TableSearch(self._name, self._options)
-        search.read_older_files(log.paths, log.limits, log.backend, log.hints)
+        options = ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints)
+        search.read_older_files(log.paths, options)
         known_tables = tuple(search.known_tables)
         search.read_log(log, self._selection)
         if not search.is_found and is_part_selected(self._selection):
@@ -88,7 +89,7 @@ class ChangedRowSource:
         return layout.schema
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass; see `RowSource`."""
+        """Yield the rows of one pass; see `RecordRowSource`."""
         assert self._reader is not None
 
         def report(item: FileFinding) -> bool:
@@ -111,14 +112,7 @@ _MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_99
 """Range of `datetime` in microseconds: years 1 to 9999."""
 
 
-class RowSource(Protocol):
-    """Source of the rows of a log."""
-
-    def read_schema(self, log: Log) -> pa.Schema:
-        """Return the schema of the rows; it is called before rows are read."""
-
-    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass. on_finding: receives findings with their file."""
+RowSource = RecordRowSource | ChangedRowSource
 
 
 class LogRows:

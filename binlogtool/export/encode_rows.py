@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from binlogtool.errors import unknown_name_error
-from binlogtool.export.table_files import convert_to_texts
+from binlogtool.export.table_files import CsvTableFile, JsonTableFile, convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
 from binlogtool.format_api.json_values import PARTIAL_UPDATE, describe_json_changes
 
-Write = Callable[[bytes], object]
 _SHOWN_METADATA = ("op", "time")
 """Columns about a change that are shown in addition to those of the table."""
 _PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
@@ -24,106 +23,27 @@ ROW_FORMS = ("jsonl", "csv", "arrow")
 """Output forms of `encode_batches`."""
 
 
-class RowStream(Protocol):
-    """Writer of the rows of one table."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows."""
-
-    def close(self) -> None:
-        """Write the end of the stream, after the last row."""
-
-
-class _Sink(io.RawIOBase):
-    """File object that passes its bytes to a function."""
-
-    def __init__(self, write: Write) -> None:
-        self._write, self._size = write, 0
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the number of bytes written."""
-        return self._size
-
-    def write(self, data: Any) -> int:
-        """Pass bytes on."""
-        size = memoryview(data).nbytes
-        self._write(bytes(data))
-        self._size += size
-        return size
-
-
-class JsonRowStream:
-    """JSON lines: one object per row, with the name of its table; times are texts, bytes are base64."""
-
-    def __init__(self, table: str, write: Write) -> None:
-        self._table, self._write = table, write
-        self._encode = msgspec.json.Encoder(decimal_format="number").encode_lines
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows."""
-        rows = convert_to_texts(pa.Table.from_batches([batch]), nested=False).to_pylist()
-        self._write(self._encode([{"table": self._table, **row} for row in rows]))
-
-    def close(self) -> None:
-        """Finish the output: JSON lines have no end mark."""
-
-
-class CsvRowStream:
-    """CSV as in RFC 4180, with a heading: an empty text is "", null has no quotation marks, lists are JSON."""
-
-    def __init__(self, schema: pa.Schema, write: Write) -> None:
-        import pyarrow.csv as arrow_csv
-
-        texts = convert_to_texts(schema.empty_table(), nested=True).schema
-        options = arrow_csv.WriteOptions(include_header=True, quoting_style="needed")
-        self._writer = arrow_csv.CSVWriter(_Sink(write), texts, write_options=options)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows."""
-        self._writer.write(convert_to_texts(pa.Table.from_batches([batch]), nested=True))
-
-    def close(self) -> None:
-        """Complete the stream."""
-        self._writer.close()
-
-
-class ArrowRowStream:
-    """Arrow IPC stream, as `pyarrow.ipc.open_stream`, DuckDB and polars read it."""
-
-    def __init__(self, schema: pa.Schema, write: Write) -> None:
-        self._writer = pa.ipc.new_stream(_Sink(write), schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows."""
-        self._writer.write_batch(batch)
-
-    def close(self) -> None:
-        """Write the end mark of the stream."""
-        self._writer.close()
-
-
 def encode_batches(form: str, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of an output form (`ROW_FORMS`) while the batches are read.
 
     Raises:
         UsageError: the form is unknown.
     """
-    pieces = list[bytes]()
     if form not in ROW_FORMS:
         raise unknown_name_error("form of rows", form, ROW_FORMS)
-    stream: RowStream = JsonRowStream(table, pieces.append)
+    out = io.BytesIO()
+    file: Any = JsonTableFile(out)
     if form != "jsonl":
-        stream = (CsvRowStream if form == "csv" else ArrowRowStream)(schema, pieces.append)
+        file = CsvTableFile(out, schema) if form == "csv" else pa.ipc.new_stream(out, schema)
     for batch in batches:
-        stream.write(batch)
-        yield b"".join(pieces)
-        pieces.clear()
-    stream.close()
-    yield b"".join(pieces)
+        rows = pa.Table.from_batches([batch])
+        file.write(rows.add_column(0, "table", pa.repeat(table, len(rows))) if form == "jsonl" else rows)
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    if form == "arrow":
+        file.close()  # the end mark; other forms have none
+    yield out.getvalue()
 
 
 def select_shown_columns(schema: pa.Schema) -> list[str]:

@@ -43,7 +43,7 @@ from binlogtool.core.open_log import (
     divide_range,
     open_log,
 )
-from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, name_os_errors
 from binlogtool.export.manifest import (
     FileStamp,
@@ -55,7 +55,6 @@ from binlogtool.export.manifest import (
     read_stamp,
 )
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
-from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB, MIB
 from binlogtool.publish_file import sync_path
 
@@ -325,13 +324,11 @@ class IncrementalInput:
     """
 
     def __init__(
-        self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
-        *, final: bool = False, strict: bool = False,
-    ) -> None:  # fmt: skip
+        self, paths: Sequence[str], format: str, request: ReadRequest, *, final: bool = False, strict: bool = False
+    ) -> None:
         self.paths = paths
         self.format = format
         self.request = request
-        self.hints = hints
         self.final = final
         self.strict = strict
         self._frozen_sizes: dict[str, int] | None = None
@@ -492,12 +489,8 @@ class IncrementalInput:
         Raises:
             BinlogtoolError: the file cannot be read.
         """
-        request, hints = self.request, self.hints
-        if earlier is not None:
-            hints = replace(hints or Hints(), earlier=earlier)
-        return open_log(
-            name, ReadOptions(format=format, limits=request.limits, backend=request.backend, hints=hints), LogReader
-        )
+        request = self.request if earlier is None else self.request.with_hints(earlier=earlier)
+        return open_log(name, request.read_options(format), LogReader)
 
     # -- new bytes -----------------------------------------------------------------------------------------------
 

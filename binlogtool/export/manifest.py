@@ -168,6 +168,19 @@ class FindingTally(msgspec.Struct):
         if len(self.listed) < MAX_LISTED_FINDINGS:
             self.listed.append({"file": file, **finding})
 
+    def stops(self, selection: Selection) -> bool:
+        """Return True if the findings stop a conversion."""
+        return self.errors > 0 and selection.on_damage == "stop"
+
+    def build_manifest(self, selection: Selection, **members: Any) -> Manifest:
+        """Return the manifest of a conversion with these findings; `convert` sets the names of the output."""
+        defaults = {
+            "to": "", "output": "", "complete": not self.stops(selection), "on_damage": selection.on_damage,
+            "inputs": (), "outputs": (), "rows": 0, "damage": 0, "findings": tuple(self.listed),
+            "finding_counts": dict(self.counts),
+        }  # fmt: skip
+        return Manifest(**{**defaults, **members})
+
     def merge(self, other: FindingTally) -> None:
         """Add the counts and findings of the next part of the log."""
         if other.has_records:
@@ -425,12 +438,15 @@ def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
-    """Distribute items over at most `groups` groups of similar size.
-
-    Items keep their order, and groups are ordered by their first item.
-    """
-    return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]
+def pack_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[tuple[T, ...]]:
+    """Distribute items over at most `groups` groups with similar totals, keeping their order."""
+    shares: list[list[T]] = [[] for _ in range(max(1, groups))]
+    total, before = sum(sizes), 0
+    for item, size in zip(items, sizes, strict=True):
+        middle = before + size / 2
+        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(item)
+        before += size
+    return [tuple(share) for share in shares if share]
 
 
 # --- Tasks of a Spark job ---
@@ -475,32 +491,17 @@ def can_split(selection: Selection) -> bool:
 Parts = tuple[FilePart, ...]
 
 
-def plan_tasks(
-    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
-) -> list[tuple[TaskPiece, ...]]:
-    """Return the tasks, each with its pieces; every part of a split file is a task.
-
-    Unsplit files (None in `parts_by_member`) share at most `groups` tasks.
-    """
-    pairs = list(zip(members, parts_by_member, strict=True))
-    tasks = [tuple(map(TaskPiece, group)) for group in group_files([one for one, cut in pairs if cut is None], groups)]
-    return tasks + [(TaskPiece(one, part),) for one, cut in pairs for part in cut or ()]
-
-
 def pack_tasks(
     members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], tasks: int
 ) -> list[tuple[TaskPiece, ...]]:
-    """Return at most `tasks` tasks with similar totals of bytes, keeping the order of the request."""
+    """Return at most `tasks` tasks, each with its pieces, keeping the order of the request.
+
+    parts_by_member: None = the file is not split.
+    """
     pieces = [
         TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
     ]
-    total, before = sum(map(piece_size, pieces)), 0
-    shares: list[list[TaskPiece]] = [[] for _ in range(max(1, tasks))]
-    for piece in pieces:
-        middle = before + piece_size(piece) / 2
-        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
-        before += piece_size(piece)
-    return [tuple(share) for share in shares if share]
+    return pack_by_size(pieces, list(map(piece_size, pieces)), tasks)
 
 
 def piece_size(piece: TaskPiece) -> int:
@@ -509,34 +510,18 @@ def piece_size(piece: TaskPiece) -> int:
     return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
 
 
-def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile, ...]]:
-    """Distribute files over at most `groups` groups, keeping the order of the request."""
-    return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
-
-
-def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
-    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
-    try:
-        with open_log(
-            member.path, ReadOptions(format=member.format, limits=limits, backend=backend, hints=hints), LogReader
-        ) as log:
-            return tuple(divide_file(log.make_scan(log.files[0]), size))
-    except BinlogtoolError:
-        return (WHOLE_FILE,)
-
-
 # --- Read request of a job ---
 
 UNSIGNED_MODES = ("data", "decimal")
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Request of a Spark job: what it reads.
+    """What a job reads, and how.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
     payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are read
-    (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
     """
 
     members: tuple[TaskFile, ...]
@@ -550,15 +535,39 @@ class ReadRequest(msgspec.Struct, frozen=True):
     object: str | None = None
     unsigned: str = "data"
     histories: tuple[str, ...] = ()
+    hints: Hints | None = None
 
-    def member_hints(self, member: TaskFile, hints: Hints | None) -> Hints | None:
-        """Return the hints for one member: the user's hints, with the state that earlier files carry over to it."""
-        if member.earlier is None:
-            return hints
-        return replace(hints or Hints(), earlier=self.histories[member.earlier])
+    def read_options(self, format: str = "auto") -> ReadOptions:
+        """Return the options for opening files of a format."""
+        return ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints)
+
+    def with_hints(self, **values: Any) -> ReadRequest:
+        """Return a copy with other values of some hints."""
+        return replace(self, hints=replace(self.hints or Hints(), **values))
+
+    def for_member(self, member: TaskFile) -> ReadRequest:
+        """Return a copy with the state that earlier files carry over to one member."""
+        return self if member.earlier is None else self.with_hints(earlier=self.histories[member.earlier])
+
+    def open_member(self, member: TaskFile) -> LogReader:
+        """Open one file as a log.
+
+        Raises:
+            BinlogtoolError: it cannot be read.
+        """
+        return open_log(member.path, self.for_member(member).read_options(member.format), LogReader)
 
 
-def parse_hints(options: Mapping[str, str]) -> Hints | None:
+def find_parts(member: TaskFile, size: int, request: ReadRequest) -> Parts:
+    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
+    try:
+        with request.open_member(member) as log:
+            return tuple(divide_file(log.make_scan(log.files[0]), size))
+    except BinlogtoolError:
+        return (WHOLE_FILE,)
+
+
+def _parse_hints(options: Mapping[str, str]) -> Hints | None:
     """Return the hints in the options keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
@@ -610,6 +619,7 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
         options.get("payload", "decoded"),
         options.get("object"),
         unsigned=unsigned,
+        hints=_parse_hints(options),
     )
 
 

@@ -20,11 +20,9 @@ from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import (
     FileFinding,
-    ReadOptions,
     RecordBlock,
     ScriptSummary,
     ScriptText,
-    Selection,
     SqlFragment,
     is_partial,
     refuse_salvage,
@@ -41,14 +39,13 @@ from binlogtool.export.manifest import (
     ManifestOutput,
     ProgressCallback,
     ProgressStep,
+    ReadRequest,
 )
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.export.sql_scripts import count_statements, record_texts, script_selection
 from binlogtool.findings import NOT_REVERSIBLE, STATEMENT_LEFT_OUT, Severity, finding_to_value
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions
-from binlogtool.limits import Limits
 
 # --- Reverse spool ---
 
@@ -119,10 +116,7 @@ class StreamJob(msgspec.Struct):
     """
 
     to: str
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None = None
+    request: ReadRequest
     lines: LineEncoder | None = None
     wording: ScriptOptions = ScriptOptions()
     on_step: ProgressCallback | None = None
@@ -151,12 +145,7 @@ class StreamJob(msgspec.Struct):
             UsageError: the format has no records for this output form.
         """
         files = [i.path for i in inputs]
-        with (
-            open_log(
-                files, ReadOptions(format=format, limits=self.limits, backend=self.backend, hints=self.hints), LogReader
-            ) as log,
-            stage.open("xb") as out,
-        ):
+        with open_log(files, self.request.read_options(format), LogReader) as log, stage.open("xb") as out:
             chunks = self.encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
             checksum = 0
             for data in chunks:
@@ -173,7 +162,7 @@ class StreamJob(msgspec.Struct):
         Raises:
             InputOutputError: the file does not contain the records that were read.
         """
-        if self.selection.on_damage == "stop" and self.finding_tally.errors > 0:
+        if self.finding_tally.stops(self.request.selection):
             return self.build_manifest(inputs, (), (), complete=False)
         found = read_file_back(stage)
         checks = tuple(self._check_output(found, checksum))
@@ -199,19 +188,23 @@ class StreamJob(msgspec.Struct):
             self.records_by_file.total() if self.envelope is None else self.message_count,
         )
         selected = sum(not one.is_empty for one in self.script_ends) if is_script else selected
-        unmatched = log.find_unmatched(self.selection, selected)
+        unmatched = log.find_unmatched(self.request.selection, selected)
         if is_script:
             unmatched.require_transactions()
         if not selected:
             lost = [one["message"] for one in self.finding_tally.listed if one["id"] == NOT_REVERSIBLE]
             if not lost:
                 unmatched.require_none()
-            if is_script and not self.finding_tally.errors and (self.wording.flashback or is_partial(self.selection)):
+            if (
+                is_script
+                and not self.finding_tally.errors
+                and (self.wording.flashback or is_partial(self.request.selection))
+            ):
                 problem = "no row changes to reverse" if self.wording.flashback else "no statements for a script"
                 reason = f" ({'; '.join((*unmatched.absent, *lost))})" if unmatched.absent or lost else ""
                 raise UsageError(f"the selection has {problem}; nothing was written{reason}")
         self.remarks = (*unmatched.missing, *unmatched.absent)
-        if self.to == "jsonl" and self.envelope is None and self.selection.objects and selected:
+        if self.to == "jsonl" and self.envelope is None and self.request.selection.objects and selected:
             self.remarks += (
                 (
                     "this output has records; for rows with the table's columns use `binlogtool rows -O jsonl` "
@@ -233,21 +226,21 @@ class StreamJob(msgspec.Struct):
     def read_parts(self, log: Any, part: FilePart = WHOLE_FILE) -> Iterator[StreamPart]:
         """Return the parts of the log that the target is made of. part: of its only file; of records and messages."""
         if self._is_script:
-            return iter(log.statements(script_selection(self.selection), self.wording))
+            return iter(log.statements(script_selection(self.request.selection), self.wording))
         if self.to == "raw":
-            refuse_salvage(self.selection, "a stream of raw bytes")
-            return iter(log.blocks(self.selection, decode="frame", raw=True))
+            refuse_salvage(self.request.selection, "a stream of raw bytes")
+            return iter(log.blocks(self.request.selection, decode="frame", raw=True))
         if self.envelope is not None:
-            create_messages = message_script_factory(self.envelope, self.selection, self.message_sink)
+            create_messages = message_script_factory(self.envelope, self.request.selection, self.message_sink)
 
             def start_messages(changes: ChangeReader) -> MessageScript:
                 self.messages.append(create_messages(changes))
                 return self.messages[-1]
 
-            return iter(log.change_messages(script_selection(self.selection), start_messages, part=part))
+            return iter(log.change_messages(script_selection(self.request.selection), start_messages, part=part))
         if self.compiled_lines is not None:
-            return self.compiled_lines(log.record_ranges(self.selection, part=part))
-        return iter(log.blocks(self.selection, part=part))
+            return self.compiled_lines(log.record_ranges(self.request.selection, part=part))
+        return iter(log.blocks(self.request.selection, part=part))
 
     def account_parts(
         self, parts: Iterable[StreamPart], inputs: list[ManifestInput]
@@ -372,17 +365,12 @@ class StreamJob(msgspec.Struct):
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
         details |= {"remarks": list(self.remarks)} if self.remarks else {}
         details |= {} if self.row_changes is None else {"row_changes": self.row_changes}
-        return Manifest(
-            to="",
-            output="",
+        return self.finding_tally.build_manifest(
+            self.request.selection,
             complete=complete,
-            on_damage=self.selection.on_damage,
             inputs=tuple(replace(i, records=self.records_by_file[i.path]) for i in inputs),
             outputs=outputs,
             rows=self._row_count,
-            damage=0,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
             checks=checks,
             details=details,
         )

@@ -10,8 +10,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import records_to_arrow
 from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
@@ -25,7 +25,7 @@ from binlogtool.format_api.tables_and_changes import TableSchema
 # --- Table definitions from earlier files ---
 
 
-def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
+def add_histories(request: ReadRequest) -> ReadRequest:
     """Return the request with the state that earlier files carry over to each member, found in one pass over the files'
     statements.
 
@@ -34,7 +34,7 @@ def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
     history_numbers: dict[str, int] = {}
     earlier: dict[str, int] = {}
     for log in _group_by_log(request.members):
-        for path, history in _read_histories(log, request, hints):
+        for path, history in _read_histories(log, request):
             earlier[path] = history_numbers.setdefault(history, len(history_numbers))
     members = tuple(replace(one, earlier=earlier.get(one.path)) for one in request.members)
     return replace(request, members=members, histories=tuple(history_numbers))
@@ -55,14 +55,12 @@ def _carries_state(member: TaskFile) -> bool:
     return False
 
 
-def _read_histories(
-    members: Sequence[TaskFile], request: ReadRequest, hints: Hints | None
-) -> Iterator[tuple[str, str]]:
+def _read_histories(members: Sequence[TaskFile], request: ReadRequest) -> Iterator[tuple[str, str]]:
     """Yield (path, carried state) of the members to which earlier files carry state over."""
     files: list[tuple[str, str, Format | None]] = [
         (one.path, one.path, open_file_module.find_format(resolve_format(one.path, one.format))) for one in members
     ]
-    log = LogReader(files, request.limits, request.backend, hints or Hints())
+    log = LogReader(files, request.limits, request.backend, request.hints or Hints())
     with contextlib.closing(log):
         for number, member in enumerate(members):
             with contextlib.suppress(BinlogtoolError):
@@ -79,7 +77,7 @@ class PlacedDefinition(NamedTuple):
     table: TableSchema
 
 
-def read_definitions(request: ReadRequest, hints: Hints | None) -> list[PlacedDefinition]:
+def read_definitions(request: ReadRequest) -> list[PlacedDefinition]:
     """Return the tables that records describe for later records of their log, in order; one pass over these records.
 
     Only for formats whose rows need them: older files of the directories are read, too.
@@ -88,14 +86,14 @@ def read_definitions(request: ReadRequest, hints: Hints | None) -> list[PlacedDe
     rules = [table_rules(one.path, one.format) for one in members]
     if not any(one is not None and one.older for one in rules):
         return []
-    older = read_older_tables([(one.path, one.format) for one in members], request.limits, request.backend, hints)
+    older = read_older_tables([(one.path, one.format) for one in members], request.read_options())
     definitions = [PlacedDefinition(-1, 0, table) for table in older]
     for number, (member, rule) in enumerate(zip(members, rules, strict=True)):
         if rule is None or not rule.older or member.trouble:
             continue
         tables = tuple({one.table.ids: one.table for one in definitions}.values())
         selection = Selection(types=rule.types, objects=rule.objects)
-        with open_member(member, request, hints) as log:
+        with request.open_member(member) as log:
             for block in log.table_rows(selection, known_tables=tables):
                 if isinstance(block, RecordBlock):
                     definitions += [
@@ -121,7 +119,6 @@ def tables_before(
 def read_member(
     member: TaskFile,
     request: ReadRequest,
-    hints: Hints | None = None,
     part: FilePart = WHOLE_FILE,
     reader: RowReader = records_to_arrow.DEFAULT_LAYOUT,
     is_file_closed: Callable[[], bool] = bool,
@@ -145,22 +142,12 @@ def read_member(
         yield reader.build_damage_batch(member.name, format_, make_finding("input-unreadable", None, 0, member.trouble))
         return
     try:
-        with open_member(member, request, hints) as log:
+        with request.open_member(member) as log:
             format_ = log.files[0].format.name
             yield from reader.read_batches(log, member.name, member.selection or request.selection, part, on_finding)
     except BinlogtoolError as error:
         changed_finding = make_finding("changed-while-read", None, 0, f"was readable before, but not now: {error}")
         yield reader.build_damage_batch(member.name, format_, changed_finding)
-
-
-def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:
-    """Open one file as a log, with the read options of the request."""
-    member_hints = request.member_hints(member, hints)
-    return open_log(
-        member.path,
-        ReadOptions(format=member.format, limits=request.limits, backend=request.backend, hints=member_hints),
-        LogReader,
-    )
 
 
 def iter_tables(log: LogReader, selection: Selection) -> Iterator[TableSchema]:

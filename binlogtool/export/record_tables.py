@@ -33,7 +33,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
-from binlogtool.export.read_members import open_member, read_member
+from binlogtool.export.read_members import read_member
 from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
 from binlogtool.export.task_planning import (
     TASKS_FOLDER,
@@ -44,7 +44,6 @@ from binlogtool.export.task_planning import (
     require_task_file,
 )
 from binlogtool.findings import Finding, finding_to_value
-from binlogtool.format_api.format import Hints
 
 # --- What was read, and what was read back ---
 
@@ -220,7 +219,6 @@ class RecordWriter(msgspec.Struct, frozen=True):
     """
 
     request: ReadRequest
-    hints: Hints | None
     file_options: TableFileOptions
     stage: str
     events: bool
@@ -258,7 +256,6 @@ class RecordWriter(msgspec.Struct, frozen=True):
         return result
 
     def _read_batches(self, task: WriteTask, notes: FindingTally) -> Iterator[pa.RecordBatch]:
-        open_one = partial(open_member, request=self.request, hints=self.hints)
         done = rows = 0
         for piece in task.pieces:
             member, begin = piece.member, 0 if piece.part.start is None else piece.part.start.offset
@@ -266,9 +263,9 @@ class RecordWriter(msgspec.Struct, frozen=True):
             def add_note(finding: Finding, name: str = records_to_arrow.printable_path(member.name)) -> None:
                 notes.add(name, finding_to_value(finding), damage=False)
 
-            is_member_closed = partial(is_closed, member, self.request.members, open_one)
+            is_member_closed = partial(is_closed, member, self.request.members, self.request.open_member)
             for batch in read_member(
-                member, self.request, self.hints, piece.part, is_file_closed=is_member_closed, on_note=add_note
+                member, self.request, piece.part, is_file_closed=is_member_closed, on_note=add_note
             ):
                 yield batch
                 rows += batch.num_rows
@@ -290,25 +287,26 @@ class RecordTableJob(TableJob, frozen=True):
             UsageError: --skip, --limit or --tail with several files.
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
-        _check_no_counting(inputs, self.selection)
+        _check_no_counting(inputs, self.request.selection)
         with self.open(inputs) as (runner, limits):
             parallel, size = runner.parallel, sum(i.size for i in inputs)
             count = 1 if parallel == 1 else self.shape.estimate_file_count(size, parallel)
             request, inputs, tasks = self.plan_tasks(runner, inputs, count)
             stage.mkdir()
             has_event_rows = self._has_event_rows(inputs)
-            writer = RecordWriter(request, self.hints, self.shape, str(stage.absolute()), has_event_rows, limits)
+            writer = RecordWriter(request, self.shape, str(stage.absolute()), has_event_rows, limits)
             results = runner.run_tasks("converting", tasks, writer.execute)
             details = runner.describe()
         totals, counts = sum((one.totals for one in results), RowTotals()), _publish_files(results, stage)
-        manifest = _build_manifest(inputs, counts, totals, self.selection, self.shape)
+        manifest = _build_manifest(inputs, counts, totals, self.request.selection, self.shape)
         if details:
             manifest = replace(manifest, details={"spark": {**details, "observed": asdict(totals)}})
         return manifest
 
     def _has_event_rows(self, inputs: list[ManifestInput]) -> bool:
         """Return True if the rows are events that share the number of the record that contains them."""
-        level = None if self.hints is None else self.hints.level
+        hints = self.request.hints
+        level = None if hints is None else hints.level
         return level is not None and level in {
             open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format
         }
@@ -370,11 +368,8 @@ def _build_manifest(
     if selection == Selection(on_damage=selection.on_damage, live=selection.live):
         checks += counts.check_contiguous(partitioned=bool(file_options.partition_by))
     finding_tally = counts.finding_tally
-    return Manifest(
-        to="",
-        output="",
-        complete=not (finding_tally.errors and selection.on_damage == "stop"),
-        on_damage=selection.on_damage,
+    return finding_tally.build_manifest(
+        selection,
         inputs=tuple(
             replace(i, records=counts.records[to_stored_text(file_options, records_to_arrow.printable_path(i.path))])
             for i in inputs
@@ -382,7 +377,5 @@ def _build_manifest(
         outputs=tuple(counts.outputs),
         rows=counts.rows,
         damage=finding_tally.damage_rows,
-        findings=tuple(finding_tally.listed),
-        finding_counts=dict(finding_tally.counts),
         checks=tuple(checks),
     )

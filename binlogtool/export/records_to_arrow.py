@@ -193,9 +193,10 @@ class RowLayout(msgspec.Struct, frozen=True):
         """Return the compiled builder of these rows; None if raw bytes are included, which it does not support."""
         return None if self.raw else CompiledRows(self.read_schema, MAX_BATCH_ROWS)
 
-    def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block; see `build_block_batches`."""
-        return build_block_batches(block, layout=self)
+    def build_batches(self, block: RecordBlock, max_rows: int = MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a block, in order, in batches of at most `max_rows`."""
+        for start in range(0, len(block), max_rows):
+            yield _build_batch(block, range(start, min(start + max_rows, len(block))), self)
 
     def read_batches(
         self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
@@ -210,8 +211,12 @@ class RowLayout(msgspec.Struct, frozen=True):
                 yield self.build_damage_batch(name, log.files[0].format.name, item.finding)
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
-        """Return one DAMAGE row; see `build_damage_row`."""
-        return build_damage_row(file, format, damage_finding, self)
+        """Return a batch of one DAMAGE row."""
+        row: dict[str, list[Any]] = {
+            "file": [printable_path(file)], "format": [format], "offset": [damage_finding.offset],
+            "size": [damage_finding.length], "type": [DAMAGE], "findings": [findings_to_json([damage_finding])],
+        }  # fmt: skip
+        return pa.RecordBatch.from_pydict({name: row.get(name, [None]) for name in self.names}, schema=self.read_schema)
 
 
 _RAW_FIELD = pa.field(RAW_COLUMN, pa.binary())
@@ -248,29 +253,6 @@ def check_column_names(names: Sequence[str], available: Sequence[str]) -> None:
             raise UsageError(f"columns: {name!r} is none of {', '.join(available)}")
     if len(set(names)) < len(names):
         raise UsageError("columns: a name is given twice")
-
-
-def build_block_batches(
-    block: RecordBlock, max_rows: int = MAX_BATCH_ROWS, layout: RowLayout = DEFAULT_LAYOUT
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a block, in order, in batches of at most `max_rows`."""
-    for start in range(0, len(block), max_rows):
-        yield _build_batch(block, range(start, min(start + max_rows, len(block))), layout)
-
-
-def build_damage_row(
-    file: str, format: str, damage_finding: Finding, layout: RowLayout = DEFAULT_LAYOUT
-) -> pa.RecordBatch:
-    """Return a batch of one DAMAGE row."""
-    row: dict[str, list[Any]] = {
-        "file": [printable_path(file)],
-        "format": [format],
-        "offset": [damage_finding.offset],
-        "size": [damage_finding.length],
-        "type": [DAMAGE],
-        "findings": [findings_to_json([damage_finding])],
-    }
-    return pa.RecordBatch.from_pydict({name: row.get(name, [None]) for name in layout.names}, schema=layout.read_schema)
 
 
 def _build_batch(block: RecordBlock, rows: range, layout: RowLayout) -> pa.RecordBatch:

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RowBatch, Selection
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export import records_to_arrow
+from binlogtool.export.envelopes.values import quote_name
 from binlogtool.export.manifest import ReadRequest
 from binlogtool.export.output_options import (
     TypedRowOptions,
@@ -24,7 +25,6 @@ from binlogtool.export.output_options import (
     is_part_selected,
     typed_selection,
 )
-from binlogtool.export.read_members import open_member
 from binlogtool.export.records_to_arrow import DAMAGE, RowReader, check_column_names, resize_batches
 from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
@@ -43,7 +43,6 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.json_values import findings_to_json
 from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
@@ -93,11 +92,9 @@ class TableSearch:
         """Definitions for the logs that follow."""
         return [*self._older, *self.tables.values()]
 
-    def read_older_files(
-        self, files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None
-    ) -> None:
+    def read_older_files(self, files: Sequence[tuple[str, str]], options: ReadOptions) -> None:
         """Read the table definitions in the files before these (path, format) pairs."""
-        self._older = read_older_tables(files, limits, backend, hints)
+        self._older = read_older_tables(files, options)
 
     def read_log(self, log: LogReader, selection: Selection) -> None:
         """Read the definitions in a log.
@@ -145,7 +142,7 @@ class TableSearch:
         return TableLayout(self._evolution.fields, self._evolution.key, self._options.image, operations=operations)
 
 
-def search_table(request: ReadRequest, hints: Hints | None) -> TableSearch:
+def search_table(request: ReadRequest) -> TableSearch:
     """Search the files of a request for its table; files that cannot be read are left out.
 
     Raises:
@@ -155,7 +152,7 @@ def search_table(request: ReadRequest, hints: Hints | None) -> TableSearch:
     options = build_single_table_options(request.object, request.selection, "both")
     search = TableSearch(request.object, options, widest=request.unsigned == "decimal")
     files = [(member.path, member.format) for member in request.members]
-    search.read_older_files(files, request.limits, request.backend, hints)
+    search.read_older_files(files, request.read_options())
     selected = typed_selection(request.selection)
     for selection in (selected, Selection()) if is_part_selected(selected) else (selected,):
         if search.is_found:
@@ -164,7 +161,7 @@ def search_table(request: ReadRequest, hints: Hints | None) -> TableSearch:
             if table_rules(member.path, member.format) is None:
                 continue
             try:
-                with open_member(member, request, hints) as log:
+                with request.open_member(member) as log:
                     search.read_log(log, selection)
             except UsageError:
                 raise
@@ -182,14 +179,10 @@ def build_ddl(layout: TableLayout, names: Sequence[str] = ()) -> str:
     Raises:
         UsageError: a column does not exist.
     """
-    fields = ", ".join(f"{_quote_name(field.name)}: {to_sql_type(field.kind)}" for field in layout.fields)
+    fields = ", ".join(f"{quote_name(field.name)}: {to_sql_type(field.kind)}" for field in layout.fields)
     kinds = dict((*METADATA_COLUMNS, *((name, f"struct<{fields}>") for name in IMAGES), *TRAILING_COLUMNS))
     check_column_names(names, layout.schema.names)
     return ", ".join(f"`{name}` {kinds[name]}" for name in names or layout.schema.names)
-
-
-def _quote_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:
@@ -254,7 +247,7 @@ class TableRowReader(msgspec.Struct, frozen=True):
             yield from (table.select(self.names) if self.names else table).to_batches()
 
 
-def make_row_reader(request: ReadRequest, hints: Hints | None, schema: Any) -> RowReader:
+def make_row_reader(request: ReadRequest, schema: Any) -> RowReader:
     """Return the reader of a request's rows in Spark. schema: of Spark, with the columns of a table.
 
     Raises:
@@ -262,7 +255,7 @@ def make_row_reader(request: ReadRequest, hints: Hints | None, schema: Any) -> R
     """
     if request.object is None:
         return records_to_arrow.create_layout(request.columns, request.payload)
-    fields = fields_from_spark(schema) or search_table(request, hints).make_layout().fields
+    fields = fields_from_spark(schema) or search_table(request).make_layout().fields
     layout = TableLayout(fields, (), "both", operations=True)
     check_column_names(schema.names, layout.schema.names)
     options = build_single_table_options(request.object, request.selection, "both")

@@ -134,12 +134,7 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
             f"--on-damage {selection.on_damage}: a flashback needs an undamaged log; select an undamaged part of it"
         )
     if is_flashback:
-        record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
-        if record_filters:
-            raise UsageError(
-                f"--{record_filters[0].rstrip('s')} selects single records, but transactions can only be "
-                f"reversed as a whole"
-            )
+        refuse_record_filters(selection, "transactions can only be reversed as a whole")
     only, tables = frozenset(options.database), table_filter(selection)
     has_condition = selection.where is not None
     if has_condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
@@ -158,14 +153,14 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
         stop_before=options.stop_before,
         skip_ddl=options.skip_ddl,
         match_all=options.match_all,
-        sidecar_files=None if options.load_files is None else _create_sidecar_folder(options.load_files),
+        sidecar_files=None if options.load_files is None else SidecarFolder(Path(options.load_files)),
     )
 
 
-def _create_sidecar_folder(directory: str | PathLike[str]) -> SidecarFiles:
-    from pathlib import Path
-
-    return SidecarFolder(Path(directory))
+def refuse_record_filters(selection: Selection, reason: str) -> None:
+    """Raise UsageError if options select single records of transactions."""
+    for name in (name for name in RECORD_FILTERS if getattr(selection, name)):
+        raise UsageError(f"--{name.rstrip('s')} selects single records, but {reason}")
 
 
 def _parse_rewrites(rewrite: Iterable[str]) -> DatabaseRenames:

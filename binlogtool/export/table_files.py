@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -78,7 +78,7 @@ _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 class AvroTableFile:
-    """Writer of an Avro file; see `TableFile`. A field's `doc` is the original name of the column."""
+    """Writer of an Avro file. A field's `doc` is the original name of the column."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str) -> None:
         from fastavro.write import Writer
@@ -162,16 +162,6 @@ _FORMULA_START = r"^([=+\-@\t\r])"
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
-class TableFile(Protocol):
-    """Writer of a table file."""
-
-    def write(self, table: pa.Table) -> None:
-        """Write rows."""
-
-    def close(self) -> None:
-        """Complete the file."""
-
-
 class ParquetTableFile:
     """Writer of a Parquet file. is_large: for values of many MiB; no statistics, which repeat long values."""
 
@@ -216,8 +206,8 @@ class OrcTableFile:
 class JsonTableFile:
     """Writer of a JSON file: one object per line, times as texts, bytes as base64."""
 
-    def __init__(self, path: Path, codec: str) -> None:
-        self._file = _OPENERS[codec](path, "wb")
+    def __init__(self, file: Any) -> None:
+        self._file = file
         self._encode = msgspec.json.Encoder(decimal_format="number").encode_lines
 
     def write(self, table: pa.Table) -> None:
@@ -233,11 +223,10 @@ class JsonTableFile:
 class CsvTableFile:
     """Writer of a CSV file as in RFC 4180: an empty text is "", null has no quotation marks. Lists are JSON."""
 
-    def __init__(self, path: Path, schema: pa.Schema, codec: str, *, safe: bool) -> None:
+    def __init__(self, out: Any, schema: pa.Schema, *, safe: bool = False) -> None:
         import pyarrow.csv as arrow_csv
 
-        self._safe = safe
-        self._out = _OPENERS[codec](path, "wb")
+        self._safe, self._out = safe, out
         flat = convert_to_texts(schema.empty_table(), nested=True).schema
         options = arrow_csv.WriteOptions(include_header=True, quoting_style="needed")
         self._file = arrow_csv.CSVWriter(self._out, flat, write_options=options)
@@ -259,6 +248,9 @@ class CsvTableFile:
         self._out.close()
 
 
+TableFile = ParquetTableFile | OrcTableFile | AvroTableFile | CsvTableFile | JsonTableFile
+
+
 def create_table_file(
     file_options: TableFileOptions, path: Path, schema: pa.Schema, *, is_large: bool = False
 ) -> TableFile:
@@ -269,9 +261,8 @@ def create_table_file(
         return OrcTableFile(path, file_options.codec)
     if file_options.to == "avro":
         return AvroTableFile(path, schema, file_options.codec)
-    if file_options.to == "csv":
-        return CsvTableFile(path, schema, file_options.codec, safe=file_options.csv_safe)
-    return JsonTableFile(path, file_options.codec)
+    out = _OPENERS[file_options.codec](path, "wb")
+    return CsvTableFile(out, schema, safe=file_options.csv_safe) if file_options.to == "csv" else JsonTableFile(out)
 
 
 def file_suffix(file_options: TableFileOptions) -> str:

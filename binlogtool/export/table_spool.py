@@ -22,7 +22,6 @@ from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.tables_and_changes import TableSchema
-from binlogtool.limits import Limits
 
 # --- Rows of one table in the spool ---
 
@@ -247,10 +246,10 @@ S = TypeVar("S", bound=TableSpool)
 
 
 class TableMemory:
-    """Bounds the memory and the open files of many tables. max_bytes: of the pending rows of all of them."""
+    """Bounds the memory and the open files of many tables. max_memory: bytes that the job may use."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._pending_bytes = max_bytes, 0
+    def __init__(self, max_memory: int) -> None:
+        self._max_bytes, self._pending_bytes = max_memory // _MEMORY_DIVISOR, 0
         self._pending, self._open_files = dict[str, TableSpool](), dict[str, TableSpool]()
 
     def add_batch(self, target: TableSpool, table_batch: TableBatch) -> None:
@@ -278,23 +277,22 @@ class TableMemory:
 class TableSpools(Generic[S]):
     """The tables of an output; together they use no more memory than one.
 
-    folder: for their files. create: creates the spool of a table, from its name, its directory and what is known.
+    folder: for their files. create: creates the spool of a table, from its name, its directory and `known`.
     known: tables of earlier parts of the log. generation: see `TableSpool`.
     """
 
     def __init__(
-        self, folder: Path, create: Callable[[str, Path, KnownTable | None], S], limits: Limits,
+        self, folder: Path, create: Callable[..., S], memory: TableMemory,
         known: Sequence[KnownTable] = (), generation: int | None = None,
     ) -> None:  # fmt: skip
-        self._folder, self._create, self._generation = folder, create, generation
+        self._folder, self._create, self._generation, self.memory = folder, create, generation, memory
         self._known, self._by_name = {one.name: one for one in known}, dict[str, S]()
-        self.memory = TableMemory(limits.max_memory // _MEMORY_DIVISOR)
 
     def __getitem__(self, name: str) -> S:
         """Return the spool of a table, which is created."""
         if name not in self._by_name:
             folder = self._folder / f"{len(self._by_name):06}"
-            self._by_name[name] = self._create(name, folder, self._known.get(name))
+            self._by_name[name] = self._create(name, folder, known=self._known.get(name))
             self._by_name[name].generation = self._generation
         return self._by_name[name]
 

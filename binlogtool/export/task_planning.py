@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_log import LogReader
-from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.export.manifest import (
     ManifestInput,
@@ -44,8 +43,7 @@ from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.read_members import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
 from binlogtool.export.spark_settings import describe_paths, describe_work
-from binlogtool.format_api.format import Hints
-from binlogtool.limits import MIB, Limits
+from binlogtool.limits import MIB
 
 # --- Tasks that look at the inputs ---
 
@@ -57,53 +55,42 @@ class FileHash(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class HashTask(msgspec.Struct, frozen=True):
-    """Hashes a file. lenient: do not raise for a file that cannot be read."""
+class ScanTask(msgspec.Struct, frozen=True):
+    """Looks at a file, see `InputScanner`. splits: find its parts, not its hash."""
 
     member: TaskFile
-    lenient: bool = False
+    splits: bool = False
 
     @property
     def size(self) -> int:
         """Number of bytes to read."""
         return self.member.size
 
-    def execute(self) -> FileHash:
-        """Return the hash.
+
+class InputScanner(msgspec.Struct, frozen=True):
+    """Carries out scan tasks. max_part_bytes: approximate size of a part. lenient: see `scan_inputs`."""
+
+    request: ReadRequest
+    max_part_bytes: int
+    lenient: bool
+
+    def execute(self, task: ScanTask) -> Any:
+        """Return the parts of the file, or its `FileHash`.
 
         Raises:
             InputOutputError: the file cannot be read.
         """
-        if self.member.trouble:
-            return FileHash("", self.member.trouble)
+        member = task.member
+        if task.splits:
+            return find_parts(member, self.max_part_bytes, self.request)
+        if member.trouble:
+            return FileHash("", member.trouble)
         try:
-            return FileHash(hash_file(self.member.path))
+            return FileHash(hash_file(member.path))
         except InputOutputError as error:
             if not self.lenient:
                 raise
             return FileHash("", str(error))
-
-
-class SplitTask(msgspec.Struct, frozen=True):
-    """Finds the parts of a file. max_part_bytes: approximate size of a part."""
-
-    member: TaskFile
-    max_part_bytes: int
-    request: ReadRequest
-    hints: Hints | None
-
-    @property
-    def size(self) -> int:
-        """Number of bytes to scan."""
-        return self.member.size
-
-    def execute(self) -> Parts:
-        """Return the parts."""
-        request = self.request
-        return find_parts(
-            self.member, self.max_part_bytes, request.backend, request.limits,
-            request.member_hints(self.member, self.hints),
-        )  # fmt: skip
 
 
 class InputScan(msgspec.Struct, frozen=True):
@@ -114,27 +101,22 @@ class InputScan(msgspec.Struct, frozen=True):
 
 
 def scan_inputs(
-    runner: TaskRunner, request: ReadRequest, hints: Hints | None, max_part_bytes: int | None, *, lenient: bool = False
+    runner: TaskRunner, request: ReadRequest, max_part_bytes: int | None, *, lenient: bool = False
 ) -> InputScan:
     """Hash all files, and find the parts of those above `max_part_bytes` (None = split no file).
 
-    lenient: see `HashTask`.
+    lenient: do not raise for a file that cannot be read.
 
     Raises:
         InputOutputError: a file cannot be read.
     """
     members = request.members
     split_indexes = [i for i, one in enumerate(members) if max_part_bytes is not None and one.size > max_part_bytes]
-    tasks: list[HashTask | SplitTask] = [HashTask(one, lenient) for one in members]
-    bare_request = replace(request, members=())
-    tasks += [SplitTask(members[i], max_part_bytes or 0, bare_request, hints) for i in split_indexes]
-    results = runner.run_tasks("reading headers", tasks, _execute)
+    tasks = [*map(ScanTask, members), *(ScanTask(members[i], splits=True) for i in split_indexes)]
+    scanner = InputScanner(replace(request, members=()), max_part_bytes or 0, lenient)
+    results = runner.run_tasks("reading headers", tasks, scanner.execute)
     parts_by_index = dict(zip(split_indexes, results[len(members) :], strict=True))
     return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
-
-
-def _execute(task: HashTask | SplitTask) -> Any:
-    return task.execute()
 
 
 # --- Tasks that write files ---
@@ -219,12 +201,9 @@ class JobPlan(NamedTuple):
 
 
 class TableJob(msgspec.Struct, frozen=True):
-    """One conversion to tables. open_runner: opens what runs its tasks."""
+    """One conversion to tables. request: without members. open_runner: opens what runs its tasks."""
 
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None
+    request: ReadRequest
     shape: TableFileOptions
     open_runner: OpenRunner
     on_step: ProgressCallback | None = None
@@ -236,7 +215,8 @@ class TableJob(msgspec.Struct, frozen=True):
         Raises:
             MissingExtraError, InputOutputError.
         """
-        deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+        timeout = self.request.limits.timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         on_step, size = self.on_step, sum(i.size for i in inputs)
         if on_step is not None:
             on_step = WeightedProgress(on_step, _STAGE_WEIGHTS, size)
@@ -258,33 +238,33 @@ class TableJob(msgspec.Struct, frozen=True):
         """
         members, size = self.build_members(inputs), sum(i.size for i in inputs)
         part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * count)), MAX_SPLIT_SIZE)
-        limits = replace(self.limits, timeout=None)  # enforced here: a reader that stops early would look complete
-        request = add_histories(ReadRequest(members, 1, self.backend, limits, self.selection), self.hints)
-        can_be_split = count > 1 and can_split(self.selection)
-        scan = scan_inputs(
-            runner, request, self.hints, part_size if can_be_split else None, lenient=self.selection.on_damage != "stop"
-        )
+        request, selection = add_histories(self.request_for(members)), self.request.selection
+        can_be_split = count > 1 and can_split(selection)
+        scan = scan_inputs(runner, request, part_size if can_be_split else None, lenient=selection.on_damage != "stop")
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
         members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
         tasks = [WriteTask(number, pieces) for number, pieces in enumerate(pack_tasks(members, scan.cuts, count))]
         return JobPlan(replace(request, members=members), inputs, tasks)
+
+    def request_for(self, members: tuple[TaskFile, ...]) -> ReadRequest:
+        """Return the request for these files; the job enforces its time limit, so that no reader stops early."""
+        return replace(self.request, members=members, limits=replace(self.request.limits, timeout=None))
 
     def build_members(self, inputs: list[ManifestInput]) -> tuple[TaskFile, ...]:
         """Return the inputs with the part of the selection that applies to each.
 
         Files after the stop position get none.
         """
-        readable = [i for i in inputs if not i.trouble]
-        log = LogReader(
-            [(i.path, i.path, open_file_module.find_format(i.format)) for i in readable], self.limits, self.backend
-        )
+        readable, selection = [i for i in inputs if not i.trouble], self.request.selection
+        files = [(i.path, i.path, open_file_module.find_format(i.format)) for i in readable]
+        log = LogReader([*files], self.request.limits, self.request.backend)
         selections = [
-            *log.limit_selection_to_files(self.selection),
-            *[replace(self.selection, start=None, stop="0")] * len(readable),
+            *log.limit_selection_to_files(selection),
+            *[replace(selection, start=None, stop="0")] * len(readable),
         ]
         log.close()
         selection_by_path = {
-            i.path: None if one == self.selection else one for i, one in zip(readable, selections, strict=False)
+            i.path: None if one == selection else one for i, one in zip(readable, selections, strict=False)
         }
         return tuple(
             TaskFile(absolute_path(i.path), i.path, i.format, i.size, selection_by_path.get(i.path), i.trouble)

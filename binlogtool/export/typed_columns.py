@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as compute
+from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url
@@ -27,7 +28,6 @@ from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.json_values import to_json_text
 from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
@@ -37,7 +37,6 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
     TableSupport,
 )
-from binlogtool.limits import Limits
 
 # --- Column types of a table as Spark names them ---
 
@@ -270,15 +269,13 @@ def list_older_files(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, st
             yield from _walk_back(folder_files[:first])
 
 
-def read_older_tables(
-    files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None = None
-) -> list[TableSchema]:
+def read_older_tables(files: Sequence[tuple[str, str]], options: ReadOptions) -> list[TableSchema]:
     """Return the tables that older files describe, for given (path, format) pairs."""
     tables = dict[tuple[str, ...], TableSchema]()
     for path, format_ in reversed(list(list_older_files(files))):
         rules = table_rules(path, format_)
         selection = Selection(types=rules.types, objects=rules.objects) if rules is not None else Selection()
-        with open_log(path, ReadOptions(format=format_, limits=limits, backend=backend, hints=hints), LogReader) as log:
+        with open_log(path, replace(options, format=format_), LogReader) as log:
             for block in log.table_rows(selection, known_tables=tuple(tables.values())):
                 for content in block.bodies if isinstance(block, RecordBlock) else ():
                     tables.update({table.ids: table for table in content.described})

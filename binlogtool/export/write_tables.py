@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
-from binlogtool.export.read_members import iter_tables, open_member, read_definitions, tables_before
+from binlogtool.export.read_members import iter_tables, read_definitions, tables_before
 from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
@@ -49,6 +49,7 @@ from binlogtool.export.table_spool import (
     FindingCounter,
     SpooledTable,
     TableHistory,
+    TableMemory,
     TableSpool,
     TableSpools,
     TypedTables,
@@ -83,15 +84,11 @@ class SpoolTask(WriteTask, frozen=True, kw_only=True):
 
 def join_tasks(tasks: Sequence[SpoolTask]) -> SpoolTask:
     """Merge several consecutive tasks into one."""
-    first, pieces, known_tables = tasks[0], list[TaskPiece](), list[tuple[TableSchema, ...]]()
-    for task in tasks:
-        for piece, tables in zip(task.pieces, task.known_tables, strict=True):
-            if pieces and pieces[-1].member == piece.member:
-                pieces[-1] = TaskPiece(piece.member, FilePart(pieces[-1].part.start, piece.part.end))
-            else:
-                pieces.append(piece)
-                known_tables.append(tables)
-    return replace(first, pieces=tuple(pieces), known_tables=tuple(known_tables))
+    pieces = join_pieces([piece for task in tasks for piece in task.pieces])
+    known_tables = dict[str, tuple[TableSchema, ...]]()
+    for task in reversed(tasks):
+        known_tables |= {one.member.path: known for one, known in zip(task.pieces, task.known_tables, strict=True)}
+    return replace(tasks[0], pieces=pieces, known_tables=tuple(known_tables[one.member.path] for one in pieces))
 
 
 class OpenedPart(NamedTuple):
@@ -108,7 +105,6 @@ class TaskReader(msgspec.Struct, frozen=True):
 
     task: SpoolTask
     request: ReadRequest
-    hints: Hints | None
     shape: TableFileOptions
     folder: Path
     limits: TaskLimits
@@ -122,27 +118,25 @@ class TaskReader(msgspec.Struct, frozen=True):
         request, task = self.request, self.task
         if task.is_whole_log:
             members = request.members
-            older = read_older_tables(
-                [(one.path, one.format) for one in members], request.limits, request.backend, self.hints
-            )
-            with self._open_log(members, self.hints) as log:
+            older = read_older_tables([(one.path, one.format) for one in members], request.read_options())
+            with self._open_log(members, request) as log:
                 log.open_first()
                 yield OpenedPart(log, request.selection, WHOLE_FILE, older)
             return
         for piece, known_tables in zip(task.pieces, task.known_tables, strict=True):
             member = piece.member
-            with self._open_log((member,), request.member_hints(member, self.hints)) as log:
+            with self._open_log((member,), request.for_member(member)) as log:
                 yield OpenedPart(log, member.selection or request.selection, piece.part, known_tables)
 
-    def _open_log(self, members: Sequence[TaskFile], hints: Hints | None) -> LogReader:
+    def _open_log(self, members: Sequence[TaskFile], request: ReadRequest) -> LogReader:
         files = [(one.name, one.name, open_file_module.find_format(one.format)) for one in members]
-        return LogReader([*files], self.request.limits, self.request.backend, hints or Hints())
+        return LogReader([*files], request.limits, request.backend, request.hints or Hints())
 
     def is_damage(self, trouble: FileFinding) -> bool:
         """Return True if a finding means that bytes could not be read as they should be."""
         member = next(one for one in self.request.members if one.name == trouble.file)
-        open_one = partial(open_member, request=self.request, hints=self.hints)
-        return is_damage(trouble.finding, partial(is_closed, member, self.request.members, open_one))
+        closed = partial(is_closed, member, self.request.members, self.request.open_member)
+        return is_damage(trouble.finding, closed)
 
     def make_progress(self) -> Callable[[str, int, int], None]:
         """Return the function that receives a file, the end of what was read of it, and the number of rows so far.
@@ -201,7 +195,6 @@ class TableSpooler(msgspec.Struct, frozen=True):
     """Carries out spool tasks. stage: absolute path of the output."""
 
     request: ReadRequest
-    hints: Hints | None
     kind: RowKind
     shape: TableFileOptions
     stage: str
@@ -215,10 +208,10 @@ class TableSpooler(msgspec.Struct, frozen=True):
             InputOutputError, LimitError.
         """
         folder = new_task_folder(self.stage, task.number)
-        hints = self.hints
-        if task.reported_tables:
-            hints = replace(hints or Hints(), reported_tables=task.reported_tables)
-        reader = TaskReader(task, self.request, hints, self.shape, folder, self.limits)
+        request = (
+            self.request.with_hints(reported_tables=task.reported_tables) if task.reported_tables else self.request
+        )
+        reader = TaskReader(task, request, self.shape, folder, self.limits)
         with name_os_errors(self.stage, "cannot be written", by_file=True), ThreadPoolExecutor(1) as pool:
             return self.kind.spool_rows(reader, pool)
 
@@ -251,13 +244,11 @@ class TypedRows(msgspec.Struct, frozen=True):
         known: Sequence[KnownTable] = (), generation: int | None = None,
     ) -> TableSpools[TableSpool]:  # fmt: skip
         """Create the spools of tables in a directory. generation: see `TableSpools`."""
-
-        def create(name: str, folder: Path, known: KnownTable | None) -> TableSpool:
-            return TableSpool(
-                name, folder, self.make_layout, shape.spool_codec, pool, request.limits.max_memory, known=known
-            )
-
-        return TableSpools(folder, create, request.limits, known, generation)
+        create = partial(
+            TableSpool, make_layout=self.make_layout, codec=shape.spool_codec, pool=pool,
+            max_memory=request.limits.max_memory,
+        )  # fmt: skip
+        return TableSpools(folder, create, TableMemory(request.limits.max_memory), known, generation)
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its rows."""
@@ -279,7 +270,7 @@ class TypedRows(msgspec.Struct, frozen=True):
         for log, selection, part, known_tables in reader.open_parts():
             for file, end in router.route_log(log, selection, known_tables, part, on_finding):
                 report(file, end, router.summary.rows_by_file.total())
-            if router.is_full or (tables.finding_tally.errors and selection.on_damage == "stop"):
+            if router.is_full or tables.finding_tally.stops(selection):
                 break
         router.flush()
 
@@ -300,12 +291,12 @@ class TypedRows(msgspec.Struct, frozen=True):
                 summary.add_unfinished(one.open_transaction)
         return summary
 
-    def add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest, hints: Hints | None) -> None:
+    def add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest) -> None:
         """Add the tables that the log has only outside the selection, if one that the options name is missing."""
         if any(outcome.find_missing(self.options)):
             for member in request.members:
                 if not member.trouble and table_rules(member.path, member.format) is not None:
-                    with open_member(member, request, hints) as log:
+                    with request.open_member(member) as log:
                         outcome.seen.update((table.name, table) for table in iter_tables(log, Selection()))
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
@@ -426,16 +417,16 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         with self.open(inputs) as (runner, limits):
             request, inputs, tasks = self._plan(runner, inputs)
             stage.mkdir()
-            spooler = TableSpooler(request, self.hints, self.kind, self.shape, str(stage.absolute()), limits)
+            spooler = TableSpooler(request, self.kind, self.shape, str(stage.absolute()), limits)
             results = self._spool(runner, spooler, tasks)
             tables, _ = merge_tables(results, self.kind)
             result = SpoolResult([], FindingTally(), self.kind.merge_outcomes([one.outcome for one in results]))
             for one in results:
                 result.finding_tally.merge(one.finding_tally)
-            if result.finding_tally.errors and self.selection.on_damage == "stop":
+            if result.finding_tally.stops(request.selection):
                 return self._build_manifest(inputs, result, {}, {}, runner)
-            if isinstance(self.kind, TypedRows) and is_part_selected(self.selection):
-                self.kind.add_unselected_tables(result.outcome, request, self.hints)
+            if isinstance(self.kind, TypedRows) and is_part_selected(request.selection):
+                self.kind.add_unselected_tables(result.outcome, request)
             self.kind.check_result(result, tables)
             outputs = self._finish(runner, tables, stage)
             return self._build_manifest(inputs, result, tables, outputs, runner)
@@ -470,12 +461,11 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             self.shape.estimate_file_count(size, parallel), min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE))
         )
         if parallel == 1 or self.kind.is_counted or task_count == 1:
-            request = ReadRequest(self.build_members(inputs), 1, self.backend, self.limits, self.selection)
-            request = replace(request, limits=replace(self.limits, timeout=None))
+            request = self.request_for(self.build_members(inputs))
             pieces = tuple(map(TaskPiece, request.members))
             return request, inputs, [SpoolTask(0, pieces, is_whole_log=True)]
         request, inputs, tasks = self.plan_tasks(runner, inputs, task_count)
-        definitions = read_definitions(request, self.hints)
+        definitions = read_definitions(request)
         number = count()
         return request, inputs, [
             SpoolTask(
@@ -492,7 +482,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         schemas = {key: self.kind.make_layout(table.history.evolution).schema for key, table in tables.items()}
         parts = [(key, one) for key, table in tables.items() for one in table.spooled]
         tasks = [FinishTask(number, one, schemas[key]) for number, (key, one) in enumerate(parts)]
-        finisher = TableFinisher(self.shape, str(stage.absolute()), self.limits.max_memory)
+        finisher = TableFinisher(self.shape, str(stage.absolute()), self.request.limits.max_memory)
         finished = {key: list[Any]() for key in tables}
         for (key, _), files in zip(parts, runner.run_tasks("writing", tasks, finisher.execute), strict=True):
             finished[key] += files
@@ -531,26 +521,24 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         outputs: dict[str, list[ManifestOutput]], runner: TaskRunner,
     ) -> Manifest:  # fmt: skip
         """Build the manifest. outputs: of a complete conversion."""
-        tally, rows = result.finding_tally, sum(table.rows for table in tables.values())
-        complete = not (tally.errors and self.selection.on_damage == "stop")
+        tally, rows, selection = result.finding_tally, sum(t.rows for t in tables.values()), self.request.selection
         all_outputs = tuple(one for files in outputs.values() for one in files)
-        details: dict[str, Any] = {"tables": self._describe_tables(tables)} if complete else {}
-        if spark := runner.describe():
-            details["spark"] = spark
-        manifest = Manifest(
-            to="", output="", complete=complete, on_damage=self.selection.on_damage, inputs=tuple(inputs),
-            outputs=all_outputs, rows=rows, damage=tally.damage_rows, findings=tuple(tally.listed),
-            finding_counts=dict(tally.counts), checks=tuple(build_checks(rows, all_outputs)) if complete else (),
+        details: dict[str, Any] = {"spark": spark} if (spark := runner.describe()) else {}
+        checks = tuple[ManifestCheck, ...]()
+        if not tally.stops(selection):
+            details, checks = {"tables": self._describe_tables(tables), **details}, build_checks(rows, all_outputs)
+        manifest = tally.build_manifest(
+            selection, inputs=tuple(inputs), outputs=all_outputs, rows=rows, damage=tally.damage_rows, checks=checks,
             details=details,
         )  # fmt: skip
         return self.kind.complete_manifest(manifest, result)
 
 
-def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[ManifestCheck]:
-    """Yield the checks of an output. row_count: number of rows."""
-    counted_rows = sum(one.rows for one in outputs)
-    yield ManifestCheck("rows-in-equal-rows-out", f"decoded: {row_count:,}; counted in the output: {counted_rows:,}")
-    yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all decoded texts, counted in the output")
+def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> tuple[ManifestCheck, ...]:
+    """Return the checks of an output. row_count: number of rows."""
+    counts = f"decoded: {row_count:,}; counted in the output: {sum(one.rows for one in outputs):,}"
+    texts = "the bytes of all decoded texts, counted in the output"
+    return ManifestCheck("rows-in-equal-rows-out", counts), ManifestCheck("texts-in-equal-texts-out", texts)
 
 
 # --- Pieces of tasks ---

@@ -35,7 +35,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_selection import Selection
 from binlogtool.export import records_to_arrow, single_table
 from binlogtool.export.incremental import is_closed
@@ -46,14 +45,12 @@ from binlogtool.export.manifest import (
     TaskPiece,
     can_split,
     find_parts,
-    parse_hints,
+    pack_tasks,
     parse_options,
-    plan_tasks,
 )
-from binlogtool.export.read_members import add_histories, open_member, read_definitions, read_member, tables_before
+from binlogtool.export.read_members import add_histories, read_definitions, read_member, tables_before
 from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Filter pushdown ---
@@ -178,17 +175,15 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         request = parse_options(self.options, files="object" in self.options)
         if request.object is None:
             return records_to_arrow.create_layout(request.columns, request.payload).ddl
-        hints = parse_hints(self.options)
-        layout = single_table.search_table(add_histories(request, hints), hints).make_layout()
+        layout = single_table.search_table(add_histories(request)).make_layout()
         return single_table.build_ddl(layout, request.columns)
 
     def reader(self, schema: Any) -> BinlogReader:
         """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
-        hints = parse_hints(self.options)
-        request = add_histories(parse_options(self.options), hints)
+        request = add_histories(parse_options(self.options))
         has_pushdown = self.options.get("pushdown") == "true"
         return (PushdownReader if has_pushdown else BinlogReader)(
-            request, hints, single_table.make_row_reader(request, hints, schema)
+            request, single_table.make_row_reader(request, schema)
         )
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
@@ -201,43 +196,36 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Reader of log files as Arrow record batches; the content of a file never raises an exception."""
 
-    def __init__(
-        self, request: ReadRequest, hints: Hints | None = None, reader: RowReader = records_to_arrow.DEFAULT_LAYOUT
-    ) -> None:
+    def __init__(self, request: ReadRequest, reader: RowReader = records_to_arrow.DEFAULT_LAYOUT) -> None:
         self.request = request
-        self.hints = hints
         self.reader = reader
         self._all_members = request.members
 
     def partitions(self) -> Sequence[ReadPartition]:
-        """Return groups of files of similar total size, and the parts of big files."""
+        """Return groups of files and of parts of big files, with similar total sizes."""
         request = self.request
         parts_by_member = tuple(map(self._split_member, request.members))
-        definitions = [] if request.object is None else read_definitions(request, self.hints)
+        part_count = sum(len(parts or ()) for parts in parts_by_member)
+        definitions = [] if request.object is None else read_definitions(request)
         return [
             ReadPartition(pieces, tuple(tables_before(definitions, request, piece) for piece in pieces))
-            for pieces in plan_tasks(request.members, parts_by_member, request.groups)
+            for pieces in pack_tasks(request.members, parts_by_member, request.groups + part_count)
         ]
 
     def _split_member(self, member: TaskFile) -> Parts | None:
         request = self.request
         if member.size <= request.split_size or not can_split(request.selection):
             return None
-        return find_parts(
-            member, request.split_size, request.backend, request.limits, request.member_hints(member, self.hints)
-        )
+        return find_parts(member, request.split_size, request)
 
     def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, file after file."""
         for piece, known_tables in zip(partition.pieces, partition.known_tables, strict=True):
-            closed = partial(is_closed, piece.member, self._all_members, self._open_member)
+            closed = partial(is_closed, piece.member, self._all_members, self.request.open_member)
             reader = self.reader
             if isinstance(reader, TableRowReader):
                 reader = replace(reader, known_tables=known_tables)
-            yield from read_member(piece.member, self.request, self.hints, piece.part, reader, closed)
-
-    def _open_member(self, member: TaskFile) -> LogReader:
-        return open_member(member, self.request, self.hints)
+            yield from read_member(piece.member, self.request, piece.part, reader, closed)
 
 
 class PushdownReader(BinlogReader):

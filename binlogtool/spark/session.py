@@ -49,7 +49,7 @@ STOP_TIMEOUT_S = 2.0
 """Maximum time, in seconds, for Spark to stop cleanly."""
 
 
-def _do_nothing() -> None:
+def _do_nothing(*_: object) -> None:
     pass
 
 
@@ -213,9 +213,8 @@ def configured_executors(get_setting: Any) -> int | None:
     """
     if get_setting("spark.dynamicAllocation.enabled") == "true":
         return None
-    for name in ("spark.executor.instances",):
-        if (value := get_setting(name)) is not None and value.isdigit():
-            return int(value)
+    if (count := get_setting("spark.executor.instances")) is not None and count.isdigit():
+        return int(count)
     cores, max_cores = get_setting("spark.executor.cores"), get_setting("spark.cores.max")
     return (
         int(max_cores) // int(cores)
@@ -531,7 +530,7 @@ def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: th
     if abandoned.is_set():
         _kill_java(folder)
     context = SparkContext(conf=conf, gateway=gateway)
-    context._accumulatorServer.handle_error = _ignore_error  # the connection breaks when Java is killed
+    context._accumulatorServer.handle_error = _do_nothing  # the connection breaks when Java is killed
     spark = SparkSession(context)
     spark.dataSource.register(BinlogSource)
     return spark
@@ -560,10 +559,6 @@ def _write_python_stub(folder: Path, python: str) -> None:
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     script.chmod(0o700)
-
-
-def _ignore_error(*_: object) -> None:
-    pass
 
 
 def _stop_spark(spark: Any, *, is_killed: bool) -> None:

@@ -42,9 +42,8 @@ from binlogtool.export.incremental import (
 from binlogtool.export.manifest import (
     ReadRequest,
     TaskFile,
-    group_by_size,
     list_members,
-    parse_hints,
+    pack_by_size,
     parse_options,
     parse_paths,
 )
@@ -52,7 +51,6 @@ from binlogtool.export.read_members import add_histories, read_member
 from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader, make_row_reader, search_table
 from binlogtool.findings import make_finding
-from binlogtool.format_api.format import Hints
 from binlogtool.format_api.tables_and_changes import TableColumn, TableSchema
 from binlogtool.limits import parse_size
 
@@ -72,12 +70,11 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     """
 
     def __init__(
-        self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
+        self, paths: Sequence[str], format: str, request: ReadRequest,
         reader: RowReader = records_to_arrow.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
     ) -> None:  # fmt: skip
-        self.source = IncrementalInput(paths, format, request, hints)
+        self.source = IncrementalInput(paths, format, request)
         self.request = request
-        self.hints = hints
         self.reader = reader
         self.limit = limit
 
@@ -88,12 +85,12 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         Raises:
             UsageError: an option has an invalid value.
         """
-        request, hints = parse_options(options, files=False), parse_hints(options)
+        request = parse_options(options, files=False)
         paths, format_ = parse_paths(options), options.get("format", "auto")
         for path in paths:
             if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
                 raise UsageError(f"{path}: patterns are not supported; name the directory of the log")
-        return cls(paths, format_, request, hints, make_row_reader(request, hints, schema), parse_read_limit(options))
+        return cls(paths, format_, request, make_row_reader(request, schema), parse_read_limit(options))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +118,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.source.paths for member in self._list_members(path))
-        ids = search_table(add_histories(replace(self.request, members=members), self.hints), self.hints).ids
+        ids = search_table(add_histories(replace(self.request, members=members))).ids
         return {"ids": sorted(ids)} if ids else {}
 
     def _list_members(self, path: str) -> list[TaskFile]:
@@ -133,18 +130,11 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # -- reading ----------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[StreamPartition]:
-        """Return the new content between two offsets as partitions: parts of big files, and groups of small files."""
-        pieces = self.source.list_reads(parse_positions(start), parse_positions(end))
-        return [StreamPartition(share, end.get("ids") or ()) for share in self._group_pieces(pieces)]
-
-    def _group_pieces(
-        self, pieces: Sequence[PlannedRead | GrowingFileFinding]
-    ) -> Iterator[list[PlannedRead | GrowingFileFinding]]:
-        request = self.request
+        """Return the new content between two offsets as partitions of similar sizes."""
+        pieces, request = self.source.list_reads(parse_positions(start), parse_positions(end)), self.request
         sizes = [piece.member.size if isinstance(piece, PlannedRead) else 0 for piece in pieces]
-        yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= request.split_size)
-        small = [i for i, size in enumerate(sizes) if size < request.split_size]
-        yield from group_by_size([pieces[i] for i in small], [sizes[i] for i in small], request.groups)
+        count = request.groups + sum(size >= request.split_size for size in sizes)
+        return [StreamPartition(share, end.get("ids") or ()) for share in pack_by_size(pieces, sizes, count)]
 
     def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -158,10 +148,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 yield reader.build_damage_batch(piece.file, piece.format, piece.finding)
             elif self.source.is_as_planned(piece):
                 is_file_closed = partial(bool, piece.reached.done)
-                hints = self.hints
-                if piece.earlier is not None:
-                    hints = replace(hints or Hints(), earlier=piece.earlier)
-                yield from read_member(piece.member, self.request, hints, piece.part, reader, is_file_closed)
+                request = self.request if piece.earlier is None else self.request.with_hints(earlier=piece.earlier)
+                yield from read_member(piece.member, request, piece.part, reader, is_file_closed)
             else:
                 found = make_finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
                 yield reader.build_damage_batch(piece.member.name, piece.member.format, found)

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
 from binlogtool.core.record_selection import RecordBlock
-from binlogtool.export.manifest import parse_hints, parse_options
+from binlogtool.export.manifest import parse_options
 from binlogtool.export.read_members import add_histories
 from binlogtool.export.single_table import search_table
 from binlogtool.format_api.format import Hints
@@ -31,8 +31,8 @@ def open_reader(options: dict[str, str]) -> BinlogReader:
     """The reader of a query; the schema that Spark would pass back to it is made without Java."""
     schema = None
     if "object" in options:
-        request, hints = parse_options(options), parse_hints(options)
-        layout = search_table(add_histories(request, hints), hints).make_layout()
+        request = parse_options(options)
+        layout = search_table(add_histories(request)).make_layout()
         schema = from_arrow_schema(layout.schema.empty_table().select(request.columns or layout.schema.names).schema)
     return BinlogSource(options).reader(schema)
 

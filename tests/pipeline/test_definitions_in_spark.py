@@ -60,7 +60,7 @@ def test_a_stream_knows_the_tables_after_a_rotation_and_a_restart(corpus: Path, 
         if name is not None:
             shutil.copy(corpus / R1 / name, tmp_path)
         request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
-        rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, None, reader), offset)
+        rows, offset = batch(BinlogStream([str(tmp_path)], "auto", request, reader), offset)
         taken += rows
     assert [row["after"]["id"] for row in taken] == list(range(1, 201))
     assert {(row["after"]["total"], row["unfit"]) for row in taken} == {(Decimal("1.00"), None)}
@@ -71,7 +71,7 @@ def test_a_stream_that_begins_behind_the_definition_never_has_silent_nulls(corpu
     reader = reader_of(corpus / R1, "t1.o")
     shutil.copy(corpus / R1 / "bin.000008", tmp_path)
     request = parse_options({"path": str(tmp_path), "object": "t1.o"}, files=False)
-    rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, None, reader), {"files": {}})
+    rows, _ = batch(BinlogStream([str(tmp_path)], "auto", request, reader), {"files": {}})
     assert rows[0]["unfit"] == '{"after.@1":101,"after.@2":"1.00"}'
     assert all(row["unfit"] for row in rows)
 

@@ -44,6 +44,7 @@ from binlogtool.export.manifest import (
     ManifestInput,
     ManifestOutput,
     ProgressStep,
+    ReadRequest,
     SparkJobStats,
     TaskFile,
     TaskPiece,
@@ -151,9 +152,9 @@ def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_the
 ) -> None:
     verify = copy_transactions.BinlogJob._verify_log
 
-    def verify_and_add(self: Any, paths: Any, format: str, hints: Any) -> Any:
-        yield from verify(self, paths, format, hints)
-        if format == "mysql-binlog":
+    def verify_and_add(self: Any, paths: Any, options: Any) -> Any:
+        yield from verify(self, paths, options)
+        if options.format == "mysql-binlog":
             for severity in (Severity.NOTE, Severity.WARNING, Severity.WARNING):
                 finding = make_finding("torn-tail", 7, 1, "text", severity=severity)
                 yield "/x/binlog.000001", finding
@@ -686,8 +687,7 @@ def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
     monkeypatch.setattr(record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name]))
     calls: list[tuple[int, int]] = []
     writer = SimpleNamespace(
-        request=SimpleNamespace(members=()),
-        hints=None,
+        request=ReadRequest(()),
         limits=SimpleNamespace(check=lambda size, rows: calls.append((size, rows))),
     )
     pieces = (

@@ -16,7 +16,7 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import convert as convert_module
 from binlogtool.export import single_table, task_planning
-from binlogtool.export.manifest import parse_hints, parse_options
+from binlogtool.export.manifest import parse_options
 from binlogtool.export.read_members import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner
 from binlogtool.spark.data_source import BinlogReader
@@ -266,11 +266,10 @@ def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
     """Also the column `commit`: groups whose out-of-band data is in another file are whole."""
     folder = corpus / "mariadb-innodb-binlog" / "generated" / name
     options = {"path": str(folder), "object": "app1.t1", "splitSize": "16384"}
-    request, hints = parse_options(options), parse_hints(options)
-    request = add_histories(request, hints)
-    layout = single_table.search_table(request, hints).make_layout()
+    request = add_histories(parse_options(options))
+    layout = single_table.search_table(request).make_layout()
     kind = single_table.build_single_table_options("app1.t1", request.selection, "both")
-    reader = BinlogReader(request, hints, single_table.TableRowReader(kind, layout, request.limits))
+    reader = BinlogReader(request, single_table.TableRowReader(kind, layout, request.limits))
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     selection = Selection(objects=("app1.t1",), on_damage="skip")
     binlogtool.convert([folder], "parquet", tmp_path / "here", selection=selection, image="both")

@@ -12,7 +12,7 @@ from binlogtool.format_api.format import EnvelopeColumns
 
 
 def test_each_column_holds_what_the_block_says(block: RecordBlock) -> None:
-    (batch,) = records_to_arrow.build_block_batches(block)
+    (batch,) = records_to_arrow.DEFAULT_LAYOUT.build_batches(block)
     assert batch.schema == records_to_arrow.SCHEMA
     first, second, third = batch.to_pylist()
     assert first == {
@@ -36,20 +36,20 @@ def test_each_column_holds_what_the_block_says(block: RecordBlock) -> None:
 
 
 def test_batches_keep_the_order_and_lose_no_record(block: RecordBlock) -> None:
-    pieces = list(records_to_arrow.build_block_batches(block, max_rows=2))
+    pieces = list(records_to_arrow.DEFAULT_LAYOUT.build_batches(block, max_rows=2))
     assert [piece.num_rows for piece in pieces] == [2, 1]
     assert [n for piece in pieces for n in piece["record"].to_pylist()] == [5, 6, 7]
     assert [piece["findings"].null_count for piece in pieces] == [2, 0]
 
 
 def test_a_block_without_bodies_gives_null_bodies(block: RecordBlock) -> None:
-    (batch,) = records_to_arrow.build_block_batches(replace(block, bodies=[], extras=None))
+    (batch,) = records_to_arrow.DEFAULT_LAYOUT.build_batches(replace(block, bodies=[], extras=None))
     assert batch["body"].null_count == batch["extras"].null_count == 3
 
 
 def test_a_number_beyond_64_signed_bits_is_a_finding_and_not_another_number(block: RecordBlock) -> None:
     envelope = EnvelopeColumns(["A"] * 3, [1 << 63, -(1 << 63), None], [None] * 3, [None] * 3, [None] * 3, [None] * 3)
-    (batch,) = records_to_arrow.build_block_batches(replace(block, envelope=envelope))
+    (batch,) = records_to_arrow.DEFAULT_LAYOUT.build_batches(replace(block, envelope=envelope))
     assert batch["seq"].to_pylist() == [None, -(1 << 63), None]
     (found,) = json.loads(batch["findings"][0].as_py())
     assert (found["id"], found["offset"], found["record"]) == ("count-out-of-bounds", 30, 5)
@@ -58,7 +58,7 @@ def test_a_number_beyond_64_signed_bits_is_a_finding_and_not_another_number(bloc
 
 def test_damage_is_a_row_without_a_record_number() -> None:
     found = Finding("damaged-range", Severity.ERROR, 100, 55, "55 bytes skipped", record=3)
-    (row,) = records_to_arrow.build_damage_row("a.log", "drizzle", found).to_pylist()
+    (row,) = records_to_arrow.DEFAULT_LAYOUT.build_damage_batch("a.log", "drizzle", found).to_pylist()
     assert {name for name, value in row.items() if value is not None} == {
         "file", "format", "offset", "size", "type", "findings",
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_damage_is_a_row_without_a_record_number() -> None:
 
 def test_a_file_name_that_is_not_utf8_becomes_visible_text(block: RecordBlock) -> None:
     name = b"/data/\xff.xlog".decode(errors="surrogateescape")
-    (batch,) = records_to_arrow.build_block_batches(replace(block, file=name))
+    (batch,) = records_to_arrow.DEFAULT_LAYOUT.build_batches(replace(block, file=name))
     assert batch["file"][0].as_py() == "/data/\\xff.xlog"
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.export.manifest import ReadRequest, TaskFile, group_files
+from binlogtool.export.manifest import ReadRequest, TaskFile
 from binlogtool.export.read_members import read_member
-from binlogtool.spark.data_source import BinlogSource
+from binlogtool.spark.data_source import BinlogReader, BinlogSource
 from binlogtool.spark.session import SparkJobSession
 
 
@@ -15,19 +15,24 @@ def member(name: str, size: int) -> TaskFile:
     return TaskFile(f"/logs/{name}", name, "drizzle", size)
 
 
+def share_names(files: list[TaskFile], groups: int) -> list[list[str]]:
+    partitions = BinlogReader(ReadRequest(tuple(files), groups)).partitions()
+    return [[piece.member.name for piece in one.pieces] for one in partitions]
+
+
 def test_small_files_share_partitions_balanced_by_bytes_and_each_file_is_in_one() -> None:
-    files = [member("a", 10), member("b", 1000), member("c", 10), member("d", 500), member("e", 490)]
-    groups = group_files(files, 2)
-    assert [[m.name for m in group] for group in groups] == [["a", "d", "e"], ["b", "c"]]
+    """In the order of the request: the first half of the 2,010 bytes ends within b."""
+    files = [member("a", 10), member("b", 900), member("c", 10), member("d", 600), member("e", 490)]
+    assert share_names(files, 2) == [["a", "b", "c"], ["d", "e"]]
 
 
 def test_there_are_never_more_partitions_than_files() -> None:
-    assert [len(group) for group in group_files([member("a", 0), member("b", 0)], 8)] == [1, 1]
-    assert group_files([], 8) == []
+    assert share_names([member("a", 5), member("b", 5)], 8) == [["a"], ["b"]]
+    assert share_names([], 8) == []
 
 
-def test_a_thousand_empty_files_are_spread_evenly() -> None:
-    assert [len(group) for group in group_files([member(str(i), 0) for i in range(1000)], 8)] == [125] * 8
+def test_a_thousand_equal_files_are_spread_evenly() -> None:
+    assert [len(names) for names in share_names([member(str(i), 1) for i in range(1000)], 8)] == [125] * 8
 
 
 def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ import binlogtool
 from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, divide_file
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.export.manifest import TaskFile, can_split, find_parts, plan_tasks
+from binlogtool.export.manifest import ReadRequest, TaskFile, can_split, find_parts, pack_tasks
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import Batch, to_int_list
 from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroups
-from binlogtool.limits import Limits
 from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
 from tests.sampling import EXHAUSTIVE, take_sample
@@ -250,19 +249,19 @@ def test_nothing_is_cut_behind_a_damage(samples: Path, tmp_path: Path) -> None:
     assert all_borders_at_once_hold(path) > 10
 
 
-def test_small_files_share_tasks_and_each_part_of_a_big_one_is_one(samples: Path) -> None:
+def test_small_files_share_tasks_and_parts_of_a_big_one_are_spread(samples: Path) -> None:
     path = samples / "drizzle" / "basic-checksum.log"
     big = TaskFile(str(path), "big", "drizzle", path.stat().st_size)
     small = [TaskFile(f"/{i}", f"{i}", "drizzle", 10) for i in range(5)]
-    cut = find_parts(big, 100, "auto", Limits(), None)
-    tasks = plan_tasks([*small, big], [None] * len(small) + [cut], 2)
-    assert sorted(p.member.name for task in tasks[:2] for p in task) == ["0", "1", "2", "3", "4"]
-    assert [p.member.name for task in tasks[2:] for p in task] == ["big"] * (len(tasks) - 2)
+    cut = find_parts(big, 100, ReadRequest(()))
+    tasks = pack_tasks([*small, big], [None] * len(small) + [cut], 4)
+    assert [p.member.name for task in tasks for p in task] == [*"01234", *["big"] * len(cut)]
+    assert len(cut) == 2 and [len(task) for task in tasks] == [5, 1, 1], "a half of big is more than a quarter of all"
 
 
 def test_a_file_that_cannot_be_opened_is_one_task(tmp_path: Path) -> None:
     gone = TaskFile(str(tmp_path / "gone"), "gone", "drizzle", 1 << 40)
-    ((piece,),) = plan_tasks([gone], [find_parts(gone, 64, "auto", Limits(), None)], 8)
+    ((piece,),) = pack_tasks([gone], [find_parts(gone, 64, ReadRequest(()))], 8)
     assert piece.part == FilePart()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import InputOutputError
 from binlogtool.export.atomic_output import create_task_folder
 from binlogtool.export.envelopes.message_tables import MessageOutcome, MessageRows
@@ -54,18 +53,15 @@ class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
         with self.open(inputs) as (runner, limits), create_task_folder(stage) as folder:
             request, inputs, tasks = self._plan(runner, inputs)
             folder.mkdir()
-            spooler = TableSpooler(request, self.hints, self.kind, self.shape, str(folder.absolute()), limits)
+            spooler = TableSpooler(request, self.kind, self.shape, str(folder.absolute()), limits)
             results = self._spool(runner, spooler, tasks)
             checksum = _join_files(results, stage)
             stream = self._make_stream(results)
-            files, options = [one.path for one in inputs if not one.trouble], self._read_options()
+            files, options = [one.path for one in inputs if not one.trouble], self.request.read_options()
             with open_log(files, options, LogReader) as log:
                 stream.check_names_exist(log)
             manifest, spark = stream.prove_output(inputs, stage, checksum), runner.describe()
         return replace(manifest, details={**manifest.details, "spark": spark}) if spark else manifest
-
-    def _read_options(self) -> ReadOptions:
-        return ReadOptions(limits=self.limits, backend=self.backend, hints=self.hints)
 
     def _make_stream(self, results: list[SpoolResult]) -> StreamJob:
         """Return the job of a file that has the messages of all tasks."""
@@ -73,7 +69,7 @@ class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
         for one in results:
             tally.merge(one.finding_tally)
         return StreamJob(
-            "jsonl", self.limits, self.backend, self.selection, self.hints, envelope=self.kind.options,
+            "jsonl", self.request, envelope=self.kind.options,
             finding_tally=tally, records_by_file=outcome.records_by_file, damaged=outcome.damaged,
             has_left_out=outcome.has_left_out, other_message_count=outcome.message_count,
             script_ends=outcome.script_ends,

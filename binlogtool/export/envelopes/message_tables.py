@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +22,6 @@ from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.maxwell import old_values
 from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.finish_tables import conform_table
-from binlogtool.export.incremental import KnownTable
 from binlogtool.export.manifest import FindingTally, Manifest
 from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
@@ -290,6 +289,14 @@ class MessageOutcome(msgspec.Struct):
     checksum: int = 0
     unplaced: set[str] = msgspec.field(default_factory=set)
 
+    def add(self, other: MessageOutcome | StreamJob) -> None:
+        """Add the facts about the next part of the log."""
+        self.records_by_file += other.records_by_file
+        self.damaged |= other.damaged
+        self.has_left_out |= other.has_left_out
+        self.message_count += other.message_count
+        self.script_ends += other.script_ends
+
 
 class MessageRows(msgspec.Struct, frozen=True):
     """Change messages as rows of tables (`export.write_tables.RowKind`).
@@ -339,19 +346,15 @@ class MessageRows(msgspec.Struct, frozen=True):
         report, request, outcome, tally = reader.make_progress(), reader.request, result.outcome, result.finding_tally
         for opened in reader.open_parts():
             stream = StreamJob(
-                "jsonl", request.limits, request.backend, opened.selection, reader.hints, envelope=options,
+                "jsonl", replace(request, selection=opened.selection), envelope=options,
                 message_sink=message_sink, on_read=lambda file, end: report(file, end, outcome.message_count),
             )  # fmt: skip
             yield from stream.encode_parts(
                 stream.account_parts(stream.read_parts(opened.log, opened.part), []), reader.folder
             )
-            outcome.message_count += stream.message_count
-            outcome.script_ends += stream.script_ends
             tally.merge(stream.finding_tally)
-            outcome.records_by_file += stream.records_by_file
-            outcome.damaged |= stream.damaged
-            outcome.has_left_out |= stream.has_left_out
-            if tally.errors and opened.selection.on_damage == "stop":
+            outcome.add(stream)
+            if tally.stops(opened.selection):
                 break
 
     def find_unplaced(self, outcome: MessageOutcome) -> set[str]:
@@ -366,11 +369,7 @@ class MessageRows(msgspec.Struct, frozen=True):
         """Return the outcome of the log."""
         merged = MessageOutcome()
         for one in outcomes:
-            merged.records_by_file += one.records_by_file
-            merged.damaged |= one.damaged
-            merged.has_left_out |= one.has_left_out
-            merged.message_count += one.message_count
-            merged.script_ends += one.script_ends
+            merged.add(one)
         return merged
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
@@ -395,16 +394,14 @@ class _MessageTables:
     def __init__(self, kind: MessageRows, reader: TaskReader, pool: ThreadPoolExecutor) -> None:
         self._kind, self.unplaced = kind, set[str]()
         self._first_table: SqlTable | None = None
-        row_layout, max_memory = MESSAGE_LAYOUTS[kind.options.envelope], reader.request.limits.max_memory
-
-        def create(name: str, folder: Path, known: KnownTable | None) -> MessageTableSpool:
-            return MessageTableSpool(
-                name, folder, kind.make_layout, reader.shape.spool_codec, pool, max_memory, known=known,
-                row_layout=row_layout, typed=kind.is_typed, memory=self.spools.memory,
-            )  # fmt: skip
-
-        known = reader.task.known
-        self.spools = TableSpools(reader.folder, create, reader.request.limits, known)
+        known, max_memory = reader.task.known, reader.request.limits.max_memory
+        memory = TableMemory(max_memory)
+        create = partial(
+            MessageTableSpool, make_layout=kind.make_layout, codec=reader.shape.spool_codec, pool=pool,
+            max_memory=max_memory, row_layout=MESSAGE_LAYOUTS[kind.options.envelope], typed=kind.is_typed,
+            memory=memory,
+        )  # fmt: skip
+        self.spools = TableSpools(reader.folder, create, memory, known)
         self._names = {one.name for one in known}
         self._max_pending_bytes, self._pending_bytes = min(_MAX_PENDING_BYTES, max_memory // _HELD_MEMORY_DIVISOR), 0
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool._version import __version__
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.canal import CanalEncoder
 from binlogtool.export.envelopes.debezium import DebeziumEncoder
 from binlogtool.export.envelopes.debezium_rows import DebeziumRowEncoder
 from binlogtool.export.envelopes.maxwell import MaxwellEncoder
 from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
-from binlogtool.export.sql_scripts import RECORD_FILTERS
+from binlogtool.export.sql_scripts import refuse_record_filters
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.json_values import encode_json
@@ -32,15 +31,7 @@ from binlogtool.format_api.tables_and_changes import (
 from binlogtool.format_api.tables_and_changes import SqlTable as Changed
 from binlogtool.limits import Limits
 
-
-class MessageEncoder(Protocol):
-    """Encoder of changes as messages, in order."""
-
-    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[ChangeMessage]:
-        """Yield the messages for the changes of a record."""
-
-    def flush(self) -> Iterator[ChangeMessage]:
-        """Yield the messages held back for a transaction whose end is missing."""
+MessageEncoder = DebeziumEncoder | MaxwellEncoder | CanalEncoder
 
 
 class MessageScript(msgspec.Struct):
@@ -171,11 +162,7 @@ def message_script_factory(
         UsageError: the options contradict each other or the selection.
     """
     options.check()
-    record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
-    if record_filters:
-        raise UsageError(
-            f"--{record_filters[0].rstrip('s')} selects single records, but messages need whole transactions"
-        )
+    refuse_record_filters(selection, "messages need whole transactions")
     table_options = TypedRowOptions(selection.objects, selection.exclude_objects)
     return lambda changes: MessageScript(
         changes,
