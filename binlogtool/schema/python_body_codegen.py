@@ -239,8 +239,10 @@ class PythonBodyGenerator(BodyCodeGenerator):
     dialect = PYTHON
     end = "limit"
 
-    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = ()) -> None:
-        super().__init__(body, members, BodyPosition("", 0))
+    def __init__(
+        self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = (), start: str = ""
+    ) -> None:
+        super().__init__(body, members, BodyPosition(start, 0))
         self.constants: dict[str, Any] = {
             "short": make_short_error,
             "wrong": make_value_error,
@@ -465,6 +467,20 @@ def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
     generator = _DictionaryGenerator(body, members, body_schema.parameters)
     generator.emit_operations(generator.drop_useless_tail())
     generator.emit_result(members)
+    return generator.compile_function()
+
+
+def make_run_reader(body_schema: BodySchema) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
+    """Return a function (data, position) -> the dictionary that `dump` shows of the fields from there on, their end.
+
+    Raises:
+        UnlowerableError: see `make_decoder`.
+    """
+    body = lower_body(body_schema.schema)
+    members = list_shown_members(body_schema, body)
+    generator = PythonBodyGenerator(body, members, ("p",), "p")
+    generator.emit_operations(body.ops)
+    generator.line(f"return {generator.format_dictionary(members)}, {generator.position}")
     return generator.compile_function()
 
 
