@@ -17,6 +17,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from enum import EnumType
 from importlib.resources import files
 from itertools import count
 from types import FunctionType
@@ -272,8 +273,11 @@ class _Structs(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Replace a field of a parameter by its name."""
+        """Replace a field of a parameter by its name, and a member of an `IntEnum` by its number."""
         owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        numbers = self._function.__globals__.get(owner)
+        if isinstance(numbers, EnumType) and isinstance(number := getattr(numbers, node.attr, None), int):
+            return ast.Constant(int(number))
         if (owner, node.attr) not in self._fields or not isinstance(node.ctx, ast.Load):
             raise self._error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
         return ast.Name(self._fields[owner, node.attr], ast.Load())

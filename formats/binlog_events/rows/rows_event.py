@@ -9,7 +9,6 @@ See docs/spec/mysql_binlog.md#row-events.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from binlogtool.format_api.schema_fields import (
     OpaqueLeaf,
     RenamedField,
 )
-from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, build_event_template, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (
     DecodeBudget,
@@ -174,11 +173,6 @@ class ImageReader:
         self._pattern_uses: dict[bytes, int] = {}
         self._decoders: dict[bytes, _GeneratedReader] = {}
         self._skippers: dict[bytes, _GeneratedReader] = {}
-
-    @property
-    def widths(self) -> list[tuple[int, int]]:
-        """(size of a fixed value, size of the length before a value) of each present column, in bytes."""
-        return [(cell.fixed, cell.prefix) for cell in self._columns]
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
@@ -384,19 +378,15 @@ class PartialImageReader:
 Row = dict[str, dict[str, Any]]
 """{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
 
-_MIN_COMPILED_BYTES = 512
-"""Minimum size of images in bytes for native code; for fewer bytes, Python's own loop is as fast."""
-
 
 class RowReader:
     """Reads rows that have a before image, an after image, or both."""
 
-    __slots__ = ("_after", "_before", "_kernel_arguments")
+    __slots__ = ("_after", "_before")
 
     def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
         self._before = before
         self._after = after
-        self._kernel_arguments: tuple[array[int], int, int] | None = None
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
         """Decode all rows from `offset` to the end.
@@ -410,34 +400,6 @@ class RowReader:
         if self._after is None:
             return _decode_single_images(self._before, "before", data, offset, budget)
         return _decode_image_pairs(self._before, self._after, data, offset, budget)
-
-    def count_rows(self, data: bytes, offset: int, compiled: Kernel | None = None) -> int:
-        """Count the rows from `offset` to the end.
-
-        Args:
-            compiled: native `json_kernels.count_image_rows`, if available.
-
-        Raises:
-            MalformedError: the images do not fit.
-        """
-        if (
-            compiled is not None
-            and len(data) - offset >= _MIN_COMPILED_BYTES
-            and not isinstance(self._after, PartialImageReader)
-        ):
-            rows: int = compiled(data, offset, len(data), *self._column_widths(self._after))
-            if rows >= 0:
-                return rows
-        return sum(1 for _ in self.iter_row_ends(data, offset))  # raises an error that describes the problem
-
-    def _column_widths(self, after: ImageReader | None) -> tuple[array[int], int, int]:
-        """Return the cells and column counts for `count_image_rows`."""
-        if self._kernel_arguments is None:
-            widths = [image.widths for image in (self._before, after) if image is not None]
-            counts = [len(one) for one in widths] + [-1]
-            cells = array("q", [number for one in widths for pair in one for number in pair])
-            self._kernel_arguments = cells, counts[0], counts[1]
-        return self._kernel_arguments
 
     def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
         """Yield the ends of the rows from `offset` on.
@@ -557,6 +519,9 @@ def list_present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
     return tuple(index for index in range(n_cols) if bitmap[index >> 3] >> (index & 7) & 1)
 
 
+_MIN_COMPILED_BYTES = 512
+"""Minimum size of images in bytes for native code; for fewer bytes, Python's own loop is as fast."""
+_PARTIAL = EventType.PARTIAL_UPDATE_ROWS
 _MAX_CACHED_HEADS = 64
 """Maximum number of cached heads per table map."""
 
@@ -620,7 +585,7 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
     images_reader = _images_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
     if len(data) > _LARGE_EVENT_BYTES:
-        _check_row_memory(images_reader[0].count_rows(data, offset), len(table_map.columns), limits)
+        _check_row_memory(_count_images(images_reader[0], data, offset), len(table_map.columns), limits)
     return images_reader[0].decode(data, offset, DecodeBudget(limits))
 
 
@@ -653,15 +618,29 @@ def count_rows(
     """Count the rows of a row event: checks all lengths, but decodes no values.
 
     Args:
-        compiled: see `RowReader.count_rows`.
+        compiled: native `json_kernels.count_image_rows`, if available.
 
     Raises:
         MalformedError: the event does not fit its map.
         DecompressionError: the images cannot be unpacked.
     """
-    images_reader = _images_reader(type_code, body, table_map)
+    reader, images_at, _ = images_reader = _images_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
-    return images_reader[0].count_rows(data, offset, compiled)
+    if compiled is not None and len(data) - offset >= _MIN_COMPILED_BYTES and type_code != _PARTIAL:
+        template = table_map.memo.get("template")
+        if template is None:
+            template = table_map.memo["template"] = build_event_template(table_map)
+        size = (len(table_map.columns) + 7) // 8
+        before = images_at - size * (2 if type_code in UPDATE_ROW_EVENTS else 1)
+        head = bytes(body[:images_at])
+        rows: int = compiled(data, offset, len(data), head, before, images_at - size, template, 0) if template else -2
+        if rows >= 0:
+            return rows
+    return _count_images(reader, data, offset)  # raises an error that describes the problem
+
+
+def _count_images(reader: RowReader, data: bytes, offset: int) -> int:
+    return sum(1 for _ in reader.iter_row_ends(data, offset))
 
 
 def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequence[bool]) -> bytes:
