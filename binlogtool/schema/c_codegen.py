@@ -170,11 +170,13 @@ class KernelSources:
     Attributes:
         trees: Kernel name -> syntax tree.
         signatures: Kernel name -> declared types.
+        bytes: Kernel name -> its parameters that are arrays of bytes.
     """
 
     def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
         self.trees: dict[str, ast.FunctionDef] = {}
         self.signatures: dict[str, Signature] = {}
+        self.bytes: dict[str, frozenset[str]] = {}
         self._name_of = name_of
         self._names: dict[Callable[..., Any], str] = {}
 
@@ -212,6 +214,7 @@ class KernelSources:
         arrays = dict(zip(structs.parameters, signature.passed, strict=True))
         names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
         declared = {name: array for name, array in arrays.items() if array is not None}
+        self.bytes[name] = frozenset(one for one, array in declared.items() if array.size == 1)
         rewritten = _KernelRewriter(self, function, declared, names, structs.methods).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
@@ -408,67 +411,11 @@ class _KernelRewriter(ast.NodeTransformer):
             return node
         if isinstance(node.ctx, ast.Store) and not array.mutable:
             raise self._make_error(f"writes to {ast.unparse(node.value)}, which is declared as read only")
-        if isinstance(node.ctx, ast.Load) and array.size == 1:
-            return _parse_expression(f"load_u1({ast.unparse(node.value)} + ({ast.unparse(node.slice)}))")
         return node
 
-    def _find_array_type(self, node: ast.expr) -> ArrayType | None:
+    def _find_array_type(self, node: ast.Subscript) -> ArrayType | None:
         """Return the type of the array of `name[...]`; None for anything else."""
-        is_named = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-        return self._arrays.get(node.value.id) if is_named else None  # type: ignore[attr-defined]
-
-    def visit_Assign(self, node: ast.Assign) -> Any:
-        self.generic_visit(node)
-        target = node.targets[0]
-        if len(node.targets) > 1 and any(map(self._is_byte_element, node.targets)):
-            raise self._make_error("stores one value in several places")
-        if isinstance(target, ast.Tuple) and any(map(self._is_byte_element, target.elts)):
-            return self._rewrite_unpacking(target, node.value)
-        return self._make_store(target, node.value) if self._is_byte_element(target) else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        if not self._is_byte_element(node.target):
-            self.generic_visit(node)
-            return node
-        old = _parse_expression(ast.unparse(node.target))
-        return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
-
-    def _is_byte_element(self, target: ast.expr) -> bool:
-        """Return True for an element of an array of bytes; elements of integer arrays are stored by the emitter."""
-        array = self._find_array_type(target)
-        return array is not None and array.size == 1
-
-    def _make_store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
-        assert isinstance(target, ast.Subscript)
-        where = f"{ast.unparse(target.value)} + ({ast.unparse(target.slice)})"
-        return ast.Expr(_parse_expression(f"store_u1({where}, {ast.unparse(value)})"))
-
-    def _rewrite_unpacking(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
-        """Rewrite `out[i], p = call()` with a local variable."""
-        plain: list[ast.expr] = []
-        stores: list[ast.stmt] = []
-        assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}
-        for number, element in enumerate(target.elts):
-            if not self._is_byte_element(element):
-                plain.append(element)
-                continue
-            if assigned & {node.id for node in ast.walk(element) if isinstance(node, ast.Name)}:
-                raise self._make_error("stores at an index that the same line changes")
-            name = self._make_unused_name(f"stored_{number}")
-            plain.append(ast.Name(name, ast.Store()))
-            stores.append(self._make_store(element, ast.Name(name, ast.Load())))
-        return [ast.Assign([ast.Tuple(plain, ast.Store())], value), *stores]
-
-    def _make_unused_name(self, name: str) -> str:
-        while name in self._locals:
-            name += "_"
-        return name
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
-        if node.value is None:
-            return None
-        plain = ast.Assign([node.target], node.value)
-        return self.visit_Assign(plain)  # type: ignore[no-any-return]
+        return self._arrays.get(node.value.id) if isinstance(node.value, ast.Name) else None
 
 
 def _parse_expression(text: str) -> ast.expr:
@@ -514,16 +461,23 @@ class CEmitter:
     def __init__(self) -> None:
         self.emitted: dict[str, EmittedFunction] = {}
 
-    def emit_function(self, tree: ast.FunctionDef, name: str, tables: dict[str, str] | None = None) -> str:
+    def emit_function(
+        self,
+        tree: ast.FunctionDef,
+        name: str,
+        tables: dict[str, str] | None = None,
+        byte_arrays: frozenset[str] = frozenset(),
+    ) -> str:
         """Return one function as C text.
 
         Args:
             tables: Name of a constant array that it may use -> its name in C.
+            byte_arrays: Parameters that are arrays of bytes; all other arrays have integers of 64 bits.
 
         Raises:
             EmitError: it has no C equivalent.
         """
-        writer = _CFunctionWriter(tree, name, self.emitted, tables or {})
+        writer = _CFunctionWriter(tree, name, self.emitted, tables or {}, byte_arrays)
         text = writer.write()
         self.emitted[name] = EmittedFunction(writer.arity, writer.stores)
         return text
@@ -549,9 +503,14 @@ class CEmitter:
 
 class _CFunctionWriter:
     def __init__(
-        self, tree: ast.FunctionDef, name: str, emitted: dict[str, EmittedFunction], tables: dict[str, str]
+        self,
+        tree: ast.FunctionDef,
+        name: str,
+        emitted: dict[str, EmittedFunction],
+        tables: dict[str, str],
+        byte_arrays: frozenset[str],
     ) -> None:
-        self.tree, self.name, self.emitted, self.tables = tree, name, emitted, tables
+        self.tree, self.name, self.emitted, self.tables, self.byte_arrays = tree, name, emitted, tables, byte_arrays
         self.parameters = [argument.arg for argument in tree.args.args]
         self.arity = self._find_arity(tree)
         self.stores = any(self._writes_memory(node) for node in ast.walk(tree))
@@ -627,6 +586,8 @@ class _CFunctionWriter:
         match node:
             case ast.Assign(targets=targets, value=value):
                 self._emit_assign(targets, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._emit_assign([target], value)
             case ast.AugAssign(target=target, op=op, value=value):
                 old = ast.parse(ast.unparse(target), mode="eval").body
                 self._emit_assign([target], ast.BinOp(old, op, value))
@@ -642,7 +603,7 @@ class _CFunctionWriter:
                 self._emit_return(value)
             case ast.Expr(value=ast.Call() as value):
                 self._add_line(f"{self._emit_value(value)};")
-            case ast.Pass() | ast.Expr(value=ast.Constant()):
+            case ast.Pass() | ast.AnnAssign() | ast.Expr(value=ast.Constant()):
                 self._add_line(";")
             case ast.Break():
                 self._add_line("break;")
@@ -699,7 +660,8 @@ class _CFunctionWriter:
         if len(targets) == 1 and isinstance(targets[0], ast.Tuple):
             self._emit_unpack(targets[0], value)
             return
-        if len(targets) == 1 and isinstance(targets[0], ast.Name):
+        nodes = (one for target in (*targets, value) for one in ast.walk(target) if one is not target or one is value)
+        if len(targets) == 1 and (isinstance(targets[0], ast.Name) or not any(map(self._writes_memory, nodes))):
             self._emit_store(targets[0], self._emit_value(value))
             return
         first = f"s{next(self._numbers)}"
@@ -719,9 +681,8 @@ class _CFunctionWriter:
         if isinstance(target, ast.Name):
             self._add_line(f"{_c_local_name(target.id)} = {value};")
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            self._add_line(
-                f"store_i8_native({self._emit_name(target.value)} + 8 * ({self._emit_value(target.slice)}), {value});"
-            )
+            where = self._emit_address(target.value, target.slice)
+            self._add_line(f"store_{'u1' if target.value.id in self.byte_arrays else 'i8_native'}({where}, {value});")
         else:
             raise EmitError(f"{self.name}: {ast.unparse(target)}")
 
@@ -835,8 +796,13 @@ class _CFunctionWriter:
         if isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant):
             return f"{self._emit_value(node.value)}.v[{node.slice.value!r}]"
         if isinstance(node.value, ast.Name):
-            return f"load_i8_native({self._emit_name(node.value)} + 8 * ({self._emit_value(node.slice)}))"
+            kind = "u1" if node.value.id in self.byte_arrays else "i8_native"
+            return f"load_{kind}({self._emit_address(node.value, node.slice)})"
         raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _emit_address(self, array: ast.Name, index: ast.expr) -> str:
+        size = "" if array.id in self.byte_arrays else "8 * "
+        return f"{self._emit_name(array)} + {size}({self._emit_value(index)})"
 
 
 def _with_prelude(prelude: str, text: str) -> str:
@@ -925,7 +891,8 @@ class CLibrarySource:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:
                     self._emit_kernel(used)
-            text = self._emitter.emit_function(self._texts.trees[name], name)
+            byte_arrays = self._texts.bytes.get(name, frozenset())
+            text = self._emitter.emit_function(self._texts.trees[name], name, byte_arrays=byte_arrays)
             self._parts.append(f"{_INLINE} {text}" if function.__dict__.get("kernel_inline") else text)
             declared, returned = self._texts.signatures[name].results, self._emitter.emitted[name].arity
             if declared != returned:

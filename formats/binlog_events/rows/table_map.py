@@ -117,25 +117,25 @@ class OptionalMetadataItem(NamedTuple):
         return _iter_raw(self.value) if value_type is None else value_type.iter_value(self.value, columns)
 
 
+def _read_field(
+    reader: BoundedReader, name: str, read: Callable[..., Any], *arguments: Any, index: int = 0
+) -> MapField:
+    """Read a field with a method of the reader."""
+    offset, value = reader.offset, read(*arguments)
+    return name, offset, reader.offset, value, index, 0
+
+
 def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
     """Yield the fields from the table id up to the length of the metadata."""
-    offset = reader.offset
-    yield "table_id", offset, offset + table_id_size, reader.read_uint(table_id_size, "the table id"), 0, 0
-    offset = reader.offset
-    yield "flags", offset, offset + 2, reader.read_uint(2, "flags"), 0, 0
+    yield _read_field(reader, "table_id", reader.read_uint, table_id_size, "the table id")
+    yield _read_field(reader, "flags", reader.read_uint, 2, "flags")
     for name, size_name in (("db", "db_len"), ("table", "tbl_len")):
-        offset, size = reader.offset, reader.read_uint(1, f"the length of {name}")
-        yield size_name, offset, offset + 1, size, 0, 0
-        offset = reader.offset
-        yield name, offset, offset + size, reader.read_bytes(size, name), 0, 0
-        offset = reader.offset
-        yield f"{name}_nul", offset, offset + 1, reader.read_uint(1, f"the end of {name}"), 0, 0
-    offset, count = reader.offset, reader.read_lenenc("the number of columns")
-    yield "n_cols", offset, reader.offset, count, 0, 0
-    offset = reader.offset
-    yield "types", offset, offset + count, reader.read_bytes(count, "the column types"), 0, 0
-    offset, size = reader.offset, reader.read_lenenc("the length of the metadata")
-    yield "meta_len", offset, reader.offset, size, 0, 0
+        yield (size := _read_field(reader, size_name, reader.read_uint, 1, f"the length of {name}"))
+        yield _read_field(reader, name, reader.read_bytes, size[3], name)
+        yield _read_field(reader, f"{name}_nul", reader.read_uint, 1, f"the end of {name}")
+    yield (count := _read_field(reader, "n_cols", reader.read_lenenc, "the number of columns"))
+    yield _read_field(reader, "types", reader.read_bytes, count[3], "the column types")
+    yield _read_field(reader, "meta_len", reader.read_lenenc, "the length of the metadata")
 
 
 _METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
@@ -169,8 +169,7 @@ def split_string_metadata(metadata_value: int) -> tuple[int, int]:
 
 def read_null_bits(reader: BoundedReader, count: int) -> MapField:
     """Read the bitmap of nullable columns: one bit per column, the first column in the lowest bit."""
-    offset, bits = reader.offset, reader.read_bytes((count + 7) // 8, "the nullable bits")
-    return "null_bits", offset, reader.offset, bits, 0, 0
+    return _read_field(reader, "null_bits", reader.read_bytes, (count + 7) // 8, "the nullable bits")
 
 
 def iter_nullable_bits(bits: bytes, count: int) -> Iterator[bool]:
@@ -197,11 +196,9 @@ def iter_optional_metadata(
     """
     number = 0
     while reader.bytes_left:
-        offset, code = reader.offset, reader.read_uint(1, "the type of optional metadata")
-        yield "type", offset, offset + 1, code, number, 0
-        offset, size = reader.offset, reader.read_lenenc("the length of optional metadata")
-        yield "len", offset, reader.offset, size, number, 0
-        yield OptionalMetadataItem(code, reader.sub_reader(size, optional_name(code)), types, mariadb)
+        yield (kind := _read_field(reader, "type", reader.read_uint, 1, "the type of optional metadata", index=number))
+        yield (size := _read_field(reader, "len", reader.read_lenenc, "the length of optional metadata", index=number))
+        yield OptionalMetadataItem(kind[3], reader.sub_reader(size[3], optional_name(kind[3])), types, mariadb)
         number += 1
 
 
@@ -220,8 +217,7 @@ def peek_lenenc_numbers(value: BoundedReader) -> list[int]:
 
 
 def _read_number(reader: BoundedReader, name: str, index: int = 0) -> MapField:
-    offset, value = reader.offset, reader.read_lenenc()
-    return name, offset, reader.offset, value, index, 0
+    return _read_field(reader, name, reader.read_lenenc, index=index)
 
 
 def _read_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
@@ -231,14 +227,12 @@ def _read_text(reader: BoundedReader, name: str, index: int, number: int, label:
 
 
 def _iter_raw(value: BoundedReader) -> MapFields:
-    offset = value.offset
-    yield "raw", offset, value.end, value.read_bytes(value.bytes_left, "the value"), 0, 0
+    yield _read_field(value, "raw", value.read_bytes, value.bytes_left, "the value")
 
 
 def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one bit per column, highest bit first."""
-    offset, size = value.offset, (len(columns) + 7) // 8
-    yield "bits", offset, offset + size, value.read_bytes(size, "bits"), 0, 0
+    yield _read_field(value, "bits", value.read_bytes, (len(columns) + 7) // 8, "bits")
 
 
 def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
@@ -256,8 +250,8 @@ def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read, for each column, an empty field that marks its start, a count, and that many texts."""
     for index in columns:
         yield "choices", value.offset, value.offset, None, index, 0
-        offset, count = value.offset, value.read_lenenc("the number of texts")
-        yield "count", offset, value.offset, count, index, 0
+        yield (counted := _read_field(value, "count", value.read_lenenc, "the number of texts", index=index))
+        count = counted[3]
         if count > value.bytes_left:
             text = f"{count:,} texts declared, {value.bytes_left:,} bytes left"
             raise MalformedError(text, finding_id="count-out-of-bounds")
