@@ -93,7 +93,7 @@ class _GeneratedReader:
 
     __slots__ = ("_blank", "_converted", "_read")
 
-    def __init__(self, columns: Sequence[ColumnReader], nulls: int, *, shown: bool = True) -> None:
+    def __init__(self, columns: Sequence[ColumnReader], nulls: int, *, shown: bool) -> None:
         present = [one for place, one in enumerate(columns) if not nulls >> place & 1]
         fields = [field for number, one in enumerate(present) for field in _value_fields(one, number, shown)]
         self._read = LazyDecoder[tuple[Values, int]]("make_run_reader", BodySchema(Struct(*fields))).build()
@@ -164,15 +164,14 @@ class ImageReader:
         present: indexes of the present columns, in order.
     """
 
-    __slots__ = ("_columns", "_decoders", "_pattern_uses", "_skippers", "null_bytes")
+    __slots__ = ("_columns", "_generated", "_pattern_uses", "null_bytes")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
         cells = _column_readers(table_map)
         self._columns = tuple(cells[index] for index in present)
         self.null_bytes = (len(present) + 7) // 8
         self._pattern_uses: dict[bytes, int] = {}
-        self._decoders: dict[bytes, _GeneratedReader] = {}
-        self._skippers: dict[bytes, _GeneratedReader] = {}
+        self._generated: dict[tuple[bytes, bool], _GeneratedReader] = {}
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
@@ -182,16 +181,13 @@ class ImageReader:
             DecompressionError: a compressed value cannot be unpacked.
         """
         start = offset + self.null_bytes
-        nulls = data[offset:start]
-        fast = self._decoders.get(nulls)
-        if fast is None:
-            if self._is_frequent_pattern(nulls):
-                self._decoders[nulls] = _GeneratedReader(self._columns, int.from_bytes(nulls, "little"))
-            return self._decode_by_column(data, offset, budget)
-        try:
-            return fast.decode(data, start, budget)
-        except MalformedError:
-            return self._decode_by_column(data, offset, budget)
+        generated = self._find_generated(data[offset:start], shown=True)
+        if generated is not None:
+            try:
+                return generated.decode(data, start, budget)
+            except MalformedError:
+                pass  # the other way reports the error exactly
+        return self._decode_by_column(data, offset, budget)
 
     def skip(self, data: bytes, offset: int) -> int:
         """Find the end of the image at `offset`.
@@ -200,16 +196,21 @@ class ImageReader:
             MalformedError: the image does not fit into `data`.
         """
         start = offset + self.null_bytes
-        nulls = data[offset:start]
-        fast = self._skippers.get(nulls)
-        if fast is None:
-            if self._is_frequent_pattern(nulls):
-                self._skippers[nulls] = _GeneratedReader(self._columns, int.from_bytes(nulls, "little"), shown=False)
-            return self._skip_by_column(data, offset)
-        try:
-            return fast.find_end(data, start)
-        except MalformedError:
-            return self._skip_by_column(data, offset)
+        generated = self._find_generated(data[offset:start], shown=False)
+        if generated is not None:
+            try:
+                return generated.find_end(data, start)
+            except MalformedError:
+                pass
+        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
+
+    def _find_generated(self, nulls: bytes, *, shown: bool) -> _GeneratedReader | None:
+        """Return the generated reader for a NULL pattern; None if the pattern is rare."""
+        reader = self._generated.get((nulls, shown))
+        if reader is None and self._is_frequent_pattern(nulls):
+            reader = _GeneratedReader(self._columns, int.from_bytes(nulls, "little"), shown=shown)
+            self._generated[nulls, shown] = reader
+        return reader
 
     def _is_frequent_pattern(self, nulls: bytes) -> bool:
         """Count a use of a NULL pattern; return whether it deserves a generated function."""
@@ -219,7 +220,7 @@ class ImageReader:
         if len(self._pattern_uses) >= _MAX_PATTERNS * _MIN_PATTERN_USES:
             self._pattern_uses.clear()
         self._pattern_uses[nulls] = uses
-        return uses >= _MIN_PATTERN_USES and len(self._decoders) + len(self._skippers) < _MAX_PATTERNS
+        return uses >= _MIN_PATTERN_USES and len(self._generated) < _MAX_PATTERNS
 
     def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
         """Yield the values of the image at `offset`.
@@ -249,9 +250,6 @@ class ImageReader:
         for _, cell, start, end in self.iter_fields(data, offset):
             values[cell.key] = None if start < 0 else decode_value(cell, data[start:end], start, budget)
         return values, end
-
-    def _skip_by_column(self, data: bytes, offset: int) -> int:
-        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
 
 
 def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
@@ -382,11 +380,11 @@ Row = dict[str, dict[str, Any]]
 class RowReader:
     """Reads rows that have a before image, an after image, or both."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_images",)
 
     def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
-        self._before = before
-        self._after = after
+        images = ("before", before), ("after", after)
+        self._images = [(name, image) for name, image in images if image is not None]
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
         """Decode all rows from `offset` to the end.
@@ -395,11 +393,17 @@ class RowReader:
             MalformedError: the images do not fit, or a value is not valid for its type.
             DecompressionError: see `ImageReader`.
         """
-        if self._before is None:
-            return [] if self._after is None else _decode_single_images(self._after, "after", data, offset, budget)
-        if self._after is None:
-            return _decode_single_images(self._before, "before", data, offset, budget)
-        return _decode_image_pairs(self._before, self._after, data, offset, budget)
+        images = [(name, image.decode) for name, image in self._images]
+        rows: list[Row] = []
+        end = len(data)
+        while offset < end:
+            row: Row = {}
+            start = offset
+            for name, decode in images:
+                row[name], offset = decode(data, offset, budget)
+            _check_progress(start, offset)
+            rows.append(row)
+        return rows
 
     def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
         """Yield the ends of the rows from `offset` on.
@@ -407,7 +411,7 @@ class RowReader:
         Raises:
             MalformedError: the images do not fit.
         """
-        skips = [image.skip for image in (self._before, self._after) if image is not None]
+        skips = [image.skip for _, image in self._images]
         end = len(data)
         while offset < end:
             row_end = offset
@@ -416,34 +420,6 @@ class RowReader:
             _check_progress(offset, row_end)
             yield row_end
             offset = row_end
-
-
-def _decode_single_images(
-    image: ImageReader | PartialImageReader, name: str, data: bytes, offset: int, budget: DecodeBudget
-) -> list[Row]:
-    decode = image.decode
-    rows: list[Row] = []
-    end = len(data)
-    while offset < end:
-        values, row_end = decode(data, offset, budget)
-        _check_progress(offset, row_end)
-        rows.append({name: values})
-        offset = row_end
-    return rows
-
-
-def _decode_image_pairs(
-    before: ImageReader, after: ImageReader | PartialImageReader, data: bytes, offset: int, budget: DecodeBudget
-) -> list[Row]:
-    rows: list[Row] = []
-    end = len(data)
-    while offset < end:
-        old, middle = before.decode(data, offset, budget)
-        new, row_end = after.decode(data, middle, budget)
-        _check_progress(offset, row_end)
-        rows.append({"before": old, "after": new})
-        offset = row_end
-    return rows
 
 
 def _check_progress(offset: int, row_end: int) -> None:

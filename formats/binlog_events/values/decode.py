@@ -637,32 +637,26 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
         ValueKind.INET6: partial(_read_padded, 16, _read_inet6),
     }
 )
-_MARIADB_TEMPORAL: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
+_PARAMETER_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
     {
+        ValueKind.DECIMAL: lambda parameter: make_decimal_reader(parameter >> 8, parameter & 0xFF),
         ValueKind.TIME: make_mariadb_time_reader,
         ValueKind.DATETIME: make_mariadb_datetime_reader,
         ValueKind.TIMESTAMP: make_mariadb_timestamp_reader,
-    }
-)
-_FRACTION_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
-    {
         ValueKind.TIME2: make_time2_reader,
         ValueKind.DATETIME2: make_datetime2_reader,
         ValueKind.TIMESTAMP2: make_timestamp2_reader,
     }
 )
+"""Kind -> function that creates the reader for a parameter; a kind that is in `_READERS`, too, may have none."""
 
 
 def value_reader(column: TableMapColumn, kind: ColumnKind) -> Callable[[bytes], Any] | None:
     """Return the function that decodes a value from its bytes; None if it needs a budget (JSON, compressed)."""
-    if kind.kind in _MARIADB_TEMPORAL and kind.parameter:
-        return _MARIADB_TEMPORAL[kind.kind](kind.parameter)
+    if kind.kind in _PARAMETER_READERS and (kind.parameter or kind.kind not in _READERS):
+        return _PARAMETER_READERS[kind.kind](kind.parameter)
     if kind.kind in _READERS:
         return _READERS[kind.kind]
-    if kind.kind in _FRACTION_READERS:
-        return _FRACTION_READERS[kind.kind](kind.parameter)
-    if kind.kind == ValueKind.DECIMAL:
-        return make_decimal_reader(kind.parameter >> 8, kind.parameter & 0xFF)
     if kind.kind in (ValueKind.ENUM, ValueKind.SET):
         if column.values is None:
             return _read_unsigned
