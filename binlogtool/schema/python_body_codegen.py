@@ -28,7 +28,7 @@ from binlogtool.schema.body_program import (
     find_test_paths,
     find_unset_variables,
     iter_all_fields,
-    iter_lists,
+    iter_shown,
     list_outputs,
     list_shown_members,
     lower_body,
@@ -249,7 +249,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
             "too_many": make_count_error,
         }
         self.decoded_paths: set[str] = set()
-        self.lists = {items.path: items for items in iter_lists(members)}
+        self.lists = {one.value.path: one.value for one in iter_shown(members) if isinstance(one.value, ShownList)}
         self._arguments = arguments
 
     def compile_function(self) -> Callable[..., Any]:
