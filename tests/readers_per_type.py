@@ -71,7 +71,7 @@ def _iter_compared(node: ast.AST, module: str) -> Iterator[ValueKind]:
                 yield ValueKind(side.value)
             elif f"{module}.{name}" in SAME_TYPE and module == "fill_columns":
                 yield SAME_TYPE[f"{module}.{name}"]
-            elif name in ValueKind.__members__:
+            elif (name := name.removeprefix("ValueKind.")) in ValueKind.__members__:
                 yield ValueKind[name]
 
 

@@ -73,7 +73,7 @@ _TRACED_CLASSES: dict[type, type] = {
 }
 
 _PREDICTABLE_CLASSES = (
-    annotated_parse_nodes.TracedNode, annotated_parse_nodes.TracedLeaf, annotated_parse_nodes.TracedTell,
+    annotated_parse_nodes.TracedNode, annotated_parse_nodes.TracedLeaf,
     annotated_parse_nodes.TracedByteless, annotated_parse_nodes.TracedUnnamed,
     annotated_parse_nodes.TracedArray, annotated_parse_nodes.TracedGreedyRange, annotated_parse_nodes.TracedBranch,
     annotated_parse_nodes.TracedFlags, annotated_parse_nodes.TracedNamedMagic,
@@ -167,8 +167,6 @@ def _copy_renamed(subcon: Renamed, memo: TracedCopies) -> Construct:
     if subcon.name is None:  # a marker inside another part
         return subcon if copied is inner else copied
     attributes = {**vars(subcon), "subcon": copied, "read": _make_parser(copied)}
-    if inner is construct.Tell:
-        return _make_instance(annotated_parse_nodes.TracedTell, attributes)
     if _is_byteless(inner):
         return _make_instance(annotated_parse_nodes.TracedByteless, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:

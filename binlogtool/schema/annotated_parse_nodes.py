@@ -106,13 +106,6 @@ class TracedLeaf(Renamed):  # type: ignore[misc]
         return value
 
 
-class TracedTell(Renamed):  # type: ignore[misc]
-    """Named stream position (`Tell`)."""
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        return stream.tell()
-
-
 class TracedByteless(TracedLeaf):
     """Named field without bytes, which has a row only when it fails."""
 

@@ -27,7 +27,7 @@ from binlogtool.schema.native_library import (
     make_kernel_name,
     make_symbol,
 )
-from binlogtool.schema.scanner import Backend, Scanner, WalkScanner, compute_scratch_size, find_checksums, generate_walk
+from binlogtool.schema.scanner import Backend, Scanner, compute_scratch_size, find_checksums, generate_walk
 from binlogtool.schema.schema_operations import U64, Program, wrap_int64
 
 # --- Native walks and kernels ---
@@ -133,7 +133,7 @@ def make_walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
     return make_symbol("walk", generate_walk(program, columns, KernelNames()))
 
 
-class NativeScanner(WalkScanner):
+class NativeScanner(Scanner):
     """Scanner that runs a walk of the native library."""
 
     def __init__(
@@ -230,7 +230,7 @@ class PythonBackend:
         return function
 
 
-class PythonScanner(WalkScanner):
+class PythonScanner(Scanner):
     """Scanner that runs a walk as Python."""
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:

@@ -468,17 +468,19 @@ def _parse_title(
 
 def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
     for name, field in fields.items():
-        test: Expr | None = None
-        inner = field
-        title = name
-        while isinstance(inner, Conditional | HiddenBinding | TitledField):
-            if isinstance(inner, HiddenBinding) and not include_hidden:
-                break
-            test = inner.test if isinstance(inner, Conditional) else test
-            title = inner.title if isinstance(inner, TitledField) else title
-            inner = inner.inner
+        inner, test, title = _unwrap_member(field, name, include_hidden)
         if not isinstance(inner, HiddenBinding):
             yield ShownMember(title, make_shown_value(inner, f"{prefix}{name}"), test)
+
+
+def _unwrap_member(field: Binding, name: str, include_hidden: bool) -> tuple[Binding, Expr | None, str]:
+    """Return (the field without marks, the condition that it exists, its title); a hidden one stays hidden."""
+    test: Expr | None = None
+    while isinstance(field, Conditional | TitledField) or (include_hidden and isinstance(field, HiddenBinding)):
+        test = field.test if isinstance(field, Conditional) else test
+        name = field.title if isinstance(field, TitledField) else name
+        field = field.inner
+    return field, test, name
 
 
 def make_shown_value(field: Binding, path: str) -> ShownValue:
@@ -502,13 +504,11 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
 
 
 def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
-    """Yield (name, field) for all fields that are not groups; a field of a group is present when the group is."""
+    """Yield (name, field) of all fields except groups and renamed ones; those of a group exist if the group does."""
     for name, field in fields.items():
-        test: Expr | None = None
-        inner = field
-        while isinstance(inner, Conditional | HiddenBinding):
-            test = inner.test if isinstance(inner, Conditional) else test
-            inner = inner.inner
+        inner, test, title = _unwrap_member(field, name, include_hidden=True)
+        if title != name:
+            continue
         if isinstance(inner, StructScope):
             for inner_name, member in iter_all_fields(inner.names):
                 yield inner_name, ShownMember(inner_name, member.value, test if member.test is None else member.test)
@@ -519,41 +519,32 @@ def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMemb
             continue
 
 
-def find_needed_paths(members: tuple[ShownMember, ...]) -> set[str]:
-    """Return the variables and byte ranges that are used to show the members."""
-    paths = find_test_paths(members)
+def iter_shown(members: Iterable[ShownMember]) -> Iterator[ShownMember]:
+    """Yield the members and all nested ones; the form of the elements of a list is a member without a name."""
     for member in members:
+        yield member
         match member.value:
             case ShownGroup(members=inner):
-                paths |= find_needed_paths(inner)
+                yield from iter_shown(inner)
+            case ShownList(element=element):
+                yield from iter_shown((ShownMember("", element, None),))
+
+
+def find_needed_paths(members: Iterable[ShownMember]) -> set[str]:
+    """Return the variables and byte ranges that are used to show the members."""
+    paths = find_test_paths(members)
+    for member in iter_shown(members):
+        match member.value:
             case ShownTitle(parts=parts):
                 paths |= {part.path for part in parts or () if isinstance(part, ShownNumber | ShownBytes)}
-            case ShownList(path=path, element=element):
-                paths |= {path} | find_needed_paths((ShownMember("", element, None),))
             case ShownBytes(path=path, given=given):
                 paths |= {path, *(name for name, _ in given)}
-            case ShownNumber(path=path) | ShownEnum(path=path):
+            case ShownNumber(path=path) | ShownEnum(path=path) | ShownList(path=path):
                 paths.add(path)
     return paths
 
 
 def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
     """Return the variables that determine which members exist, including nested members."""
-    paths: set[str] = set()
-    for member in members:
-        paths |= set(iter_references(member.test)) if member.test is not None else set()
-        match member.value:
-            case ShownGroup(members=inner) | ShownList(element=ShownGroup(members=inner)):
-                paths |= find_test_paths(inner)
-    return paths
-
-
-def iter_lists(members: Iterable[ShownMember]) -> Iterator[ShownList]:
-    """Yield all shown lists, including nested lists."""
-    for member in members:
-        match member.value:
-            case ShownList(element=element) as items:
-                yield items
-                yield from iter_lists((ShownMember("", element, None),))
-            case ShownGroup(members=inner):
-                yield from iter_lists(inner)
+    tests = (member.test for member in iter_shown(members))
+    return {path for test in tests if test is not None for path in iter_references(test)}

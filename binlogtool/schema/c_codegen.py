@@ -17,6 +17,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from enum import EnumType
 from importlib.resources import files
 from itertools import count
 from types import FunctionType
@@ -169,12 +170,13 @@ class KernelSources:
     Attributes:
         trees: Kernel name -> syntax tree.
         signatures: Kernel name -> declared types.
+        bytes: Kernel name -> its parameters that are arrays of bytes.
     """
 
-    def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
+    def __init__(self) -> None:
         self.trees: dict[str, ast.FunctionDef] = {}
         self.signatures: dict[str, Signature] = {}
-        self._name_of = name_of
+        self.bytes: dict[str, frozenset[str]] = {}
         self._names: dict[Callable[..., Any], str] = {}
 
     def add(self, function: Callable[..., Any]) -> str:
@@ -184,7 +186,7 @@ class KernelSources:
             KernelError: the kernel or one that it calls has no compiled form.
         """
         if function not in self._names:
-            name = self._name_of(function)
+            name = native_library.make_kernel_name(function)
             if name in self.signatures:
                 raise KernelError(f"{function.__module__} has two kernels called {function.__qualname__}")
             self.signatures[name] = read_signature(function)
@@ -201,17 +203,13 @@ class KernelSources:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         if not isinstance(tree, ast.FunctionDef):
             raise KernelError(f"{function.__qualname__} is not a plain function")
-        signature = self.signatures[name]
         tree.name, tree.decorator_list, tree.returns = name, [], None
         if ast.get_docstring(tree) is not None:
             tree.body = tree.body[1:] or [ast.Pass()]
-        structs = _Structs(function, signature)
-        tree = structs.visit(tree)
-        tree.args.args = [ast.arg(one) for one in structs.parameters]
-        arrays = dict(zip(structs.parameters, signature.passed, strict=True))
-        names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
-        declared = {name: array for name, array in arrays.items() if array is not None}
-        rewritten = _KernelRewriter(self, function, declared, names, structs.methods).visit(tree)
+        rewriter = _KernelRewriter(self, function, self.signatures[name])
+        tree.args.args = [ast.arg(one) for one in rewriter.parameters]
+        self.bytes[name] = frozenset(one for one, array in rewriter.arrays.items() if array.size == 1)
+        rewritten = rewriter.visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
@@ -238,57 +236,96 @@ def _find_called(function: FunctionType, name: str) -> Any:
     return value
 
 
-class _Structs(ast.NodeTransformer):
-    """Replaces structs by their fields, and calls of their methods by calls of the kernels that these are.
+class _KernelRewriter(ast.NodeTransformer):
+    """Replaces structs by their fields, their methods by kernels, and names by kernels and integers; checks types.
 
-    parameters: the names of all that is passed then. methods: kernels by the names that those calls have then.
+    parameters: the names of all that is passed. arrays: those that are arrays.
     """
 
-    def __init__(self, function: FunctionType, signature: Signature) -> None:
-        self._function = function
+    def __init__(self, texts: KernelSources, function: FunctionType, signature: Signature) -> None:
+        self._texts, self._function = texts, function
+        self._locals = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
         self._structs = {name: kind for name, kind in signature.parameters.items() if isinstance(kind, StructType)}
         self._fields: dict[tuple[str, str], str] = {}
+        self._methods: dict[str, Kernel] = {}
         self.parameters: list[str] = []
-        self.methods: dict[str, Kernel] = {}
+        self.arrays: dict[str, ArrayType] = {}
         for name, kind in signature.parameters.items():
             if not isinstance(kind, StructType):
-                self.parameters.append(name)
+                self._add_parameter(name, kind)
                 continue
-            for field in kind.fields:
-                self._fields[name, field] = self._unused(f"{name}_{field}")
-                self.parameters.append(self._fields[name, field])
+            for field, array in kind.fields.items():
+                unused = f"{name}_{field}"
+                while unused in self._locals:
+                    unused += "_"
+                self._fields[name, field] = unused
+                self._add_parameter(unused, array)
 
-    def _unused(self, name: str) -> str:
-        while name in self._function.__code__.co_varnames or name in self.parameters:
-            name += "_"
-        return name
+    def _add_parameter(self, name: str, array: ArrayType | None) -> None:
+        self.parameters.append(name)
+        self._locals.add(name)
+        if array is not None:
+            self.arrays[name] = array
 
-    def _error(self, text: str) -> KernelError:
+    def _make_error(self, text: str) -> KernelError:
         return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self._structs:
-            raise self._error(f"uses the struct {node.id} other than by a field or as an argument")
-        return node
+            raise self._make_error(f"uses the struct {node.id} other than by a field or as an argument")
+        if node.id in self.arrays:
+            raise self._make_error(f"uses the array {node.id} other than by an index or as an argument")
+        if node.id in self._locals:
+            return node
+        if node.id in self._methods:
+            return self._rewrite_global(node.id, self._methods[node.id])
+        if node.id not in self._function.__globals__:
+            if node.id in _ALLOWED_BUILTINS and hasattr(builtins, node.id):
+                return node
+            raise self._make_error(f"uses {node.id}, which is unknown")
+        return self._rewrite_global(node.id, _find_called(self._function, node.id))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Replace a field of a parameter by its name."""
-        owner = node.value.id if isinstance(node.value, ast.Name) else ""
-        if (owner, node.attr) not in self._fields or not isinstance(node.ctx, ast.Load):
-            raise self._error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
-        return ast.Name(self._fields[owner, node.attr], ast.Load())
+        """Replace a field of a parameter by its name, and a member of an `IntEnum` by its number."""
+        numbers = self._function.__globals__.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        if isinstance(numbers, EnumType) and isinstance(number := getattr(numbers, node.attr, None), int):
+            return ast.Constant(int(number))
+        field = self._name_field(node)
+        if not isinstance(field, ast.Name) or not isinstance(node.ctx, ast.Load):
+            raise self._make_error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
+        return self.visit_Name(field)
+
+    def _name_field(self, node: ast.expr) -> ast.expr:
+        """Return the name of a field of a parameter; any other expression unchanged."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = self._fields.get((node.value.id, node.attr))
+            return node if name is None else ast.Name(name, ast.Load())
+        return node
+
+    def _rewrite_global(self, name: str, value: Any) -> ast.expr:
+        if isinstance(value, int):
+            return _parse_expression(repr(int(value)))
+        if callable(value) and hasattr(value, "kernel_uses"):
+            if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
+                raise self._make_error(f"calls {name} without naming it in @kernel()")
+            return ast.Name(self._texts.add(value), ast.Load())
+        raise self._make_error(f"uses {name}, which is neither a kernel nor an integer")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Replace a struct that is passed by its fields, and a struct that is made for a call by its values."""
+        """Rewrite a call; arrays and structs must be passed to parameters that declare the same."""
         called = self._find_method(node)
-        if called is None and isinstance(node.func, ast.Name):
-            called = _find_called(self._function, node.func.id)
-        kinds = list(read_signature(called).parameters.values()) if hasattr(called, "kernel_uses") else []
-        kinds += [None] * (len(node.args) - len(kinds))
-        arguments: list[ast.expr] = []
-        for value, kind in zip(node.args, kinds, strict=False):
-            arguments += self._argument(value, kind)
-        node.args = arguments
+        if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
+            raise self._make_error(f"calls other than by a name and by positions: {ast.unparse(node)}")
+        called = _find_called(self._function, node.func.id) if called is None else called
+        node.func = self.visit_Name(node.func)
+        is_kernel = hasattr(called, "kernel_uses")
+        kinds = list(read_signature(called).parameters.values()) if is_kernel else [None] * len(node.args)
+        if len(kinds) != len(node.args):
+            raise self._make_error(
+                f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}"
+            )
+        pairs = zip(node.args, kinds, strict=True)
+        node.args = [passed for value, kind in pairs for passed in self._pass_argument(value, kind)]
         return node
 
     def _find_method(self, node: ast.Call) -> Any:
@@ -303,90 +340,39 @@ class _Structs(ast.NodeTransformer):
         if owner.id in self._structs:
             node.args = [owner, *node.args]
         node.func = ast.Name(f"{struct.__module__}.{struct.__qualname__}.{node.func.attr}", ast.Load())
-        self.methods[node.func.id] = method
+        self._methods[node.func.id] = method
         return method
 
-    def _argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
-        if not isinstance(kind, StructType):
-            return [self.visit(value)]
-        passed = self._structs.get(value.id) if isinstance(value, ast.Name) else None
-        if isinstance(value, ast.Name) and passed is not None and issubclass(passed.type, kind.type):
-            return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
-            made: Any = self._function.__globals__.get(value.func.id)
-            if is_struct(made) and struct_of(made) == kind and len(value.args) == len(kind.fields):
-                return [self.visit(one) for one in value.args]
-        raise self._error(f"passes {ast.unparse(value)} where {kind.name} is declared")
-
-
-class _KernelRewriter(ast.NodeTransformer):
-    def __init__(
-        self,
-        texts: KernelSources,
-        function: FunctionType,
-        arrays: dict[str, ArrayType],
-        names: set[str],
-        methods: dict[str, Kernel],
-    ) -> None:
-        self._texts = texts
-        self._function = function
-        self._arrays = arrays
-        self._locals = names
-        self._methods = methods
-
-    def _make_error(self, text: str) -> KernelError:
-        return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self._arrays:
-            raise self._make_error(f"uses the array {node.id} other than by an index or as an argument")
-        if node.id in self._locals:
-            return node
-        if node.id in self._methods:
-            return self._rewrite_global(node.id, self._methods[node.id])
-        if node.id not in self._function.__globals__:
-            if node.id in _ALLOWED_BUILTINS and hasattr(builtins, node.id):
-                return node
-            raise self._make_error(f"uses {node.id}, which is unknown")
-        return self._rewrite_global(node.id, _find_called(self._function, node.id))
-
-    def _rewrite_global(self, name: str, value: Any) -> ast.expr:
-        if isinstance(value, int):
-            return _parse_expression(repr(int(value)))
-        if callable(value) and hasattr(value, "kernel_uses"):
-            if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
-                raise self._make_error(f"calls {name} without naming it in @kernel()")
-            return ast.Name(self._texts.add(value), ast.Load())
-        raise self._make_error(f"uses {name}, which is neither a kernel nor an integer")
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Rewrite a call; arrays must be passed by name to parameters that declare the same elements."""
-        if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
-            raise self._make_error(f"calls other than by a name and by positions: {ast.unparse(node)}")
-        node.func = self.visit_Name(node.func)
-        called = self._texts.signatures.get(node.func.id) if isinstance(node.func, ast.Name) else None
-        kinds = [None] * len(node.args) if called is None else called.passed
-        if len(kinds) != len(node.args):
-            raise self._make_error(
-                f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}"
-            )
-        node.args = [self._rewrite_argument(value, kind) for value, kind in zip(node.args, kinds, strict=True)]
-        return node
-
-    def _rewrite_argument(self, value: ast.expr, kind: ArrayType | None) -> ast.expr:
-        array_type = self._arrays.get(value.id) if isinstance(value, ast.Name) else None
+    def _pass_argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
+        """Return what is passed for an argument: of a struct, or of a struct that is made for the call, its fields."""
+        if isinstance(kind, StructType):
+            return self._pass_struct(value, kind)
+        value = self._name_field(value)
         if kind is None:
-            return self.visit(value)  # type: ignore[no-any-return]
+            return [self.visit(value)]
+        array_type = self.arrays.get(value.id) if isinstance(value, ast.Name) else None
         if array_type is None:
             raise self._make_error(f"passes {ast.unparse(value)} where an array is declared")
         if array_type.size != kind.size or kind.mutable > array_type.mutable:
             raise self._make_error(
                 f"passes the array {ast.unparse(value)} where another type is declared: {array_type}, {kind}"
             )
-        return value
+        return [value]
+
+    def _pass_struct(self, value: ast.expr, kind: StructType) -> list[ast.expr]:
+        passed = self._structs.get(value.id) if isinstance(value, ast.Name) else None
+        if isinstance(value, ast.Name) and passed is not None and issubclass(passed.type, kind.type):
+            return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
+            made: Any = self._function.__globals__.get(value.func.id)
+            if is_struct(made) and struct_of(made) == kind and len(value.args) == len(kind.fields):
+                pairs = zip(value.args, kind.fields.values(), strict=True)
+                return [one for argument, array in pairs for one in self._pass_argument(argument, array)]
+        raise self._make_error(f"passes {ast.unparse(value)} where {kind.name} is declared")
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        array = self._find_array_type(node)
+        node.value = self._name_field(node.value)
+        array = self.arrays.get(node.value.id) if isinstance(node.value, ast.Name) else None
         node.slice = self.visit(node.slice)
         if array is None:
             if not isinstance(node.value, ast.Call):
@@ -404,67 +390,7 @@ class _KernelRewriter(ast.NodeTransformer):
             return node
         if isinstance(node.ctx, ast.Store) and not array.mutable:
             raise self._make_error(f"writes to {ast.unparse(node.value)}, which is declared as read only")
-        if isinstance(node.ctx, ast.Load) and array.size == 1:
-            return _parse_expression(f"load_u1({ast.unparse(node.value)} + ({ast.unparse(node.slice)}))")
         return node
-
-    def _find_array_type(self, node: ast.expr) -> ArrayType | None:
-        """Return the type of the array of `name[...]`; None for anything else."""
-        is_named = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-        return self._arrays.get(node.value.id) if is_named else None  # type: ignore[attr-defined]
-
-    def visit_Assign(self, node: ast.Assign) -> Any:
-        self.generic_visit(node)
-        target = node.targets[0]
-        if len(node.targets) > 1 and any(map(self._is_byte_element, node.targets)):
-            raise self._make_error("stores one value in several places")
-        if isinstance(target, ast.Tuple) and any(map(self._is_byte_element, target.elts)):
-            return self._rewrite_unpacking(target, node.value)
-        return self._make_store(target, node.value) if self._is_byte_element(target) else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        if not self._is_byte_element(node.target):
-            self.generic_visit(node)
-            return node
-        old = _parse_expression(ast.unparse(node.target))
-        return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
-
-    def _is_byte_element(self, target: ast.expr) -> bool:
-        """Return True for an element of an array of bytes; elements of integer arrays are stored by the emitter."""
-        array = self._find_array_type(target)
-        return array is not None and array.size == 1
-
-    def _make_store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
-        assert isinstance(target, ast.Subscript)
-        where = f"{ast.unparse(target.value)} + ({ast.unparse(target.slice)})"
-        return ast.Expr(_parse_expression(f"store_u1({where}, {ast.unparse(value)})"))
-
-    def _rewrite_unpacking(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
-        """Rewrite `out[i], p = call()` with a local variable."""
-        plain: list[ast.expr] = []
-        stores: list[ast.stmt] = []
-        assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}
-        for number, element in enumerate(target.elts):
-            if not self._is_byte_element(element):
-                plain.append(element)
-                continue
-            if assigned & {node.id for node in ast.walk(element) if isinstance(node, ast.Name)}:
-                raise self._make_error("stores at an index that the same line changes")
-            name = self._make_unused_name(f"stored_{number}")
-            plain.append(ast.Name(name, ast.Store()))
-            stores.append(self._make_store(element, ast.Name(name, ast.Load())))
-        return [ast.Assign([ast.Tuple(plain, ast.Store())], value), *stores]
-
-    def _make_unused_name(self, name: str) -> str:
-        while name in self._locals:
-            name += "_"
-        return name
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
-        if node.value is None:
-            return None
-        plain = ast.Assign([node.target], node.value)
-        return self.visit_Assign(plain)  # type: ignore[no-any-return]
 
 
 def _parse_expression(text: str) -> ast.expr:
@@ -504,50 +430,16 @@ class EmittedFunction(msgspec.Struct, frozen=True):
     stores: bool
 
 
-class CEmitter:
-    """Emitter of functions as C, callees first. emitted: name -> function that was already emitted."""
-
-    def __init__(self) -> None:
-        self.emitted: dict[str, EmittedFunction] = {}
-
-    def emit_function(self, tree: ast.FunctionDef, name: str, tables: dict[str, str] | None = None) -> str:
-        """Return one function as C text.
-
-        Args:
-            tables: Name of a constant array that it may use -> its name in C.
-
-        Raises:
-            EmitError: it has no C equivalent.
-        """
-        writer = _CFunctionWriter(tree, name, self.emitted, tables or {})
-        text = writer.write()
-        self.emitted[name] = EmittedFunction(writer.arity, writer.stores)
-        return text
-
-    def emit_runtime_alias(self, name: str, runtime_name: str, parameters: int) -> str:
-        """Return the C text of a function that calls a function of the runtime; it may store, and returns one value."""
-        self.emitted[name] = EmittedFunction(1, True)
-        declared, passed = (", ".join(f"{kind}a{i}" for i in range(parameters)) for kind in ("int64_t ", ""))
-        return f"static int64_t {name}({declared}) {{ return {runtime_name}({passed}); }}\n"
-
-    def emit_export(self, name: str, symbol: str, parameters: int) -> str:
-        """Return the exported form of a function: arguments are read from one array, results written to another."""
-        arguments = ", ".join(f"a[{i}]" for i in range(parameters))
-        arity = self.emitted[name].arity
-        if arity == 1:
-            return f"EXPORT void {symbol}(const int64_t *a, int64_t *r) {{ r[0] = {name}({arguments}); }}\n"
-        results = " ".join(f"r[{i}] = t.v[{i}];" for i in range(arity))
-        return (
-            f"EXPORT void {symbol}(const int64_t *a, int64_t *r) {{ values{arity} t = "
-            f"{name}({arguments}); {results} }}\n"
-        )
-
-
 class _CFunctionWriter:
     def __init__(
-        self, tree: ast.FunctionDef, name: str, emitted: dict[str, EmittedFunction], tables: dict[str, str]
+        self,
+        tree: ast.FunctionDef,
+        name: str,
+        emitted: dict[str, EmittedFunction],
+        tables: dict[str, str],
+        byte_arrays: frozenset[str],
     ) -> None:
-        self.tree, self.name, self.emitted, self.tables = tree, name, emitted, tables
+        self.tree, self.name, self.emitted, self.tables, self.byte_arrays = tree, name, emitted, tables, byte_arrays
         self.parameters = [argument.arg for argument in tree.args.args]
         self.arity = self._find_arity(tree)
         self.stores = any(self._writes_memory(node) for node in ast.walk(tree))
@@ -623,6 +515,8 @@ class _CFunctionWriter:
         match node:
             case ast.Assign(targets=targets, value=value):
                 self._emit_assign(targets, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._emit_assign([target], value)
             case ast.AugAssign(target=target, op=op, value=value):
                 old = ast.parse(ast.unparse(target), mode="eval").body
                 self._emit_assign([target], ast.BinOp(old, op, value))
@@ -638,7 +532,7 @@ class _CFunctionWriter:
                 self._emit_return(value)
             case ast.Expr(value=ast.Call() as value):
                 self._add_line(f"{self._emit_value(value)};")
-            case ast.Pass() | ast.Expr(value=ast.Constant()):
+            case ast.Pass() | ast.AnnAssign() | ast.Expr(value=ast.Constant()):
                 self._add_line(";")
             case ast.Break():
                 self._add_line("break;")
@@ -695,7 +589,8 @@ class _CFunctionWriter:
         if len(targets) == 1 and isinstance(targets[0], ast.Tuple):
             self._emit_unpack(targets[0], value)
             return
-        if len(targets) == 1 and isinstance(targets[0], ast.Name):
+        nodes = (one for target in (*targets, value) for one in ast.walk(target) if one is not target or one is value)
+        if len(targets) == 1 and (isinstance(targets[0], ast.Name) or not any(map(self._writes_memory, nodes))):
             self._emit_store(targets[0], self._emit_value(value))
             return
         first = f"s{next(self._numbers)}"
@@ -715,9 +610,8 @@ class _CFunctionWriter:
         if isinstance(target, ast.Name):
             self._add_line(f"{_c_local_name(target.id)} = {value};")
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            self._add_line(
-                f"store_i8_native({self._emit_name(target.value)} + 8 * ({self._emit_value(target.slice)}), {value});"
-            )
+            where = self._emit_address(target.value, target.slice)
+            self._add_line(f"store_{'u1' if target.value.id in self.byte_arrays else 'i8_native'}({where}, {value});")
         else:
             raise EmitError(f"{self.name}: {ast.unparse(target)}")
 
@@ -831,8 +725,13 @@ class _CFunctionWriter:
         if isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant):
             return f"{self._emit_value(node.value)}.v[{node.slice.value!r}]"
         if isinstance(node.value, ast.Name):
-            return f"load_i8_native({self._emit_name(node.value)} + 8 * ({self._emit_value(node.slice)}))"
+            kind = "u1" if node.value.id in self.byte_arrays else "i8_native"
+            return f"load_{kind}({self._emit_address(node.value, node.slice)})"
         raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _emit_address(self, array: ast.Name, index: ast.expr) -> str:
+        size = "" if array.id in self.byte_arrays else "8 * "
+        return f"{self._emit_name(array)} + {size}({self._emit_value(index)})"
 
 
 def _with_prelude(prelude: str, text: str) -> str:
@@ -862,11 +761,15 @@ _INLINE = "inline __attribute__((always_inline))"
 
 
 class CLibrarySource:
-    """Collector of the functions of a library; `write_text` returns its C text."""
+    """Collector of the functions of a library; `write_text` returns its C text.
+
+    Attributes:
+        symbols: names of the exported functions.
+    """
 
     def __init__(self) -> None:
-        self._emitter = CEmitter()
-        self._texts = KernelSources(native_library.make_kernel_name)
+        self._emitted: dict[str, EmittedFunction] = {}
+        self._texts = KernelSources()
         self._parts: list[str] = []
         self.symbols: set[str] = set()
 
@@ -889,10 +792,10 @@ class CLibrarySource:
         for node in prelude:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self._add_table(node.targets[0].id, symbol, ast.literal_eval(node.value), tables)
-            elif isinstance(node, ast.FunctionDef) and node.name not in self._emitter.emitted:
-                self._parts.append(self._emitter.emit_function(node, node.name, tables))
+            elif isinstance(node, ast.FunctionDef) and node.name not in self._emitted:
+                self._emit_function(node, node.name, tables)
         assert isinstance(main_function, ast.FunctionDef)
-        self._parts.append(self._emitter.emit_function(main_function, f"own_{symbol}", tables))
+        self._emit_function(main_function, f"own_{symbol}", tables)
         self._emit_export(f"own_{symbol}", symbol, len(main_function.args.args))
 
     def _add_table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
@@ -914,22 +817,58 @@ class CLibrarySource:
             KernelError: the kernel or one that it calls has no compiled form.
         """
         name = self._texts.add(function)
-        native = function.__dict__.get("kernel_native")
-        if name not in self._emitter.emitted and native:
-            self._parts.append(self._emitter.emit_runtime_alias(name, native, len(self._texts.signatures[name].passed)))
-        elif name not in self._emitter.emitted:
-            for used in function.__dict__["kernel_uses"]:
-                if used is not function:
-                    self._emit_kernel(used)
-            text = self._emitter.emit_function(self._texts.trees[name], name)
-            self._parts.append(f"{_INLINE} {text}" if function.__dict__.get("kernel_inline") else text)
-            declared, returned = self._texts.signatures[name].results, self._emitter.emitted[name].arity
-            if declared != returned:
-                title = f"{function.__module__}.{function.__qualname__}"
-                raise KernelError(f"{title} returns {returned} values and declares {declared}")
+        if name in self._emitted:
+            return name
+        signature, runtime_name = self._texts.signatures[name], function.__dict__.get("kernel_native")
+        if runtime_name:
+            self._emitted[name] = EmittedFunction(1, True)
+            declared, passed = (
+                ", ".join(f"{kind}a{i}" for i in range(len(signature.passed))) for kind in ("int64_t ", "")
+            )
+            self._parts.append(f"static int64_t {name}({declared}) {{ return {runtime_name}({passed}); }}\n")
+            return name
+        for used in function.__dict__["kernel_uses"]:
+            if used is not function:
+                self._emit_kernel(used)
+        inline = f"{_INLINE} " if function.__dict__.get("kernel_inline") else ""
+        self._emit_function(
+            self._texts.trees[name], name, byte_arrays=self._texts.bytes.get(name, frozenset()), prefix=inline
+        )
+        if signature.results != self._emitted[name].arity:
+            title = f"{function.__module__}.{function.__qualname__}"
+            raise KernelError(f"{title} returns {self._emitted[name].arity} values and declares {signature.results}")
         return name
 
+    def _emit_function(
+        self,
+        tree: ast.FunctionDef,
+        name: str,
+        tables: dict[str, str] | None = None,
+        *,
+        byte_arrays: frozenset[str] = frozenset(),
+        prefix: str = "",
+    ) -> None:
+        """Emit one function, whose callees were emitted before.
+
+        Args:
+            tables: Name of a constant array that it may use -> its name in C.
+            byte_arrays: Parameters that are arrays of bytes; all other arrays have integers of 64 bits.
+            prefix: what comes before the function.
+
+        Raises:
+            EmitError: it has no C equivalent.
+        """
+        writer = _CFunctionWriter(tree, name, self._emitted, tables or {}, byte_arrays)
+        self._parts.append(prefix + writer.write())
+        self._emitted[name] = EmittedFunction(writer.arity, writer.stores)
+
     def _emit_export(self, name: str, symbol: str, parameters: int) -> None:
-        if symbol not in self.symbols:
-            self.symbols.add(symbol)
-            self._parts.append(self._emitter.emit_export(name, symbol, parameters))
+        """Emit the exported form of a function: arguments are read from one array, results written to another."""
+        if symbol in self.symbols:
+            return
+        self.symbols.add(symbol)
+        call = f"{name}({', '.join(f'a[{i}]' for i in range(parameters))})"
+        arity = self._emitted[name].arity
+        results = " ".join(f"r[{i}] = t.v[{i}];" for i in range(arity))
+        body = f"r[0] = {call};" if arity == 1 else f"values{arity} t = {call}; {results}"
+        self._parts.append(f"EXPORT void {symbol}(const int64_t *a, int64_t *r) {{ {body} }}\n")

@@ -12,7 +12,8 @@ inputs of the format's kernels, is generated here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -438,7 +439,7 @@ def pad_for_copy(text: bytes) -> bytes:
 
 
 class RecordLoopCode:
-    """Generator of a function that loops over records; the caller adds the body of the loop."""
+    """Generator of a function that loops over records (`loop`); the caller adds the body of the loop."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.shape = shape
@@ -464,26 +465,41 @@ class RecordLoopCode:
         """Name of the function in the library."""
         return native_library.make_symbol("write", self.format_text())
 
-    def find_compiled(self) -> None:
-        """Look up the function in the library; it stays None if the library lacks it."""
+    @contextmanager
+    def loop(self, parameters: str, prelude: Iterable[str], count: str, *, masked: bool = True) -> Iterator[None]:
+        """Emit the function `write`; its loop over the records has the body that the `with` block emits.
+
+        At the end, the function is looked up in the library; `function` stays None if the library lacks it.
+
+        Args:
+            parameters: those after BATCH_PARAMETERS, up to the end of the output.
+            prelude: lines before the loop.
+            count: the variable to return after `i`: what the complete records have written.
+            masked: records that are not in the mask are skipped.
+        """
+        line = self.line
+        line(f"def write({BATCH_PARAMETERS}, {parameters}, base, first, i, stop):")
+        with line.indent():
+            for kind, columns in (("records", self.columns), ("frames", self.frame_columns)):
+                for k in range(len(columns)):
+                    line(f"{kind}{k} = {kind}[{k}]")
+            for one in prelude:
+                line(one)
+            line("while i < stop:")
+            with line.indent():
+                if masked:
+                    line("if marks != 0 and load_u1(marks + i) == 0:")
+                    with line.indent():
+                        line("i += 1")
+                        line("continue")
+                self._emit_load_values()
+                yield
+                line("i += 1")
+            line(f"return i, {count}, min(o, 0)")
         native = get_native_backend()
         self.function = None if native is None else native.find_function(self.symbol, 3, "lines of JSON")
 
-    def emit_load_columns(self) -> None:
-        """Emit code before the loop that loads the addresses of the columns."""
-        for k in range(len(self.columns)):
-            self.line(f"records{k} = records[{k}]")
-        for k in range(len(self.frame_columns)):
-            self.line(f"frames{k} = frames[{k}]")
-
-    def emit_skip_masked(self) -> None:
-        """Emit the test at the beginning of the loop that skips records that are not in the mask."""
-        self.line("if marks != 0 and load_u1(marks + i) == 0:")
-        with self.line.indent():
-            self.line("i += 1")
-            self.line("continue")
-
-    def emit_load_values(self) -> None:
+    def _emit_load_values(self) -> None:
         """Emit the loads of the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
         line, start = self.line, self.shape.start
         for k in range(len(self.columns)):

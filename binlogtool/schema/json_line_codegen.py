@@ -23,7 +23,6 @@ from binlogtool.format_api.json_kernels import UNSUPPORTED, put_hex8, put_unsign
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, zeroed_int64
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
 from binlogtool.schema.json_body_codegen import (
-    BATCH_PARAMETERS,
     CHECKSUM_ABSENT,
     CHECKSUM_NONE,
     CHECKSUM_RIGHT,
@@ -43,7 +42,7 @@ from binlogtool.schema.native_library import PinnedMemory
 # --- Generated code that writes JSON lines ---
 
 LINE_BUFFER_SIZE = 1 << 20
-_LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, base, first, i, stop"
+_LINE_PARAMETERS = "marks, head, head_size, notes, out, z"
 
 
 class RecordWriter:
@@ -100,24 +99,9 @@ class LineCode:
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
         self._literal = b""
-        self._emit_function()
-        self.source.find_compiled()
-
-    def _emit_function(self) -> None:
-        """Emit the function `write`."""
-        line = self.source.line
-        line(f"def write({_LINE_PARAMETERS}):")
-        with line.indent():
-            self.source.emit_load_columns()
-            line("done = o = 0")
-            line("while i < stop:")
-            with line.indent():
-                self.source.emit_skip_masked()
-                self.source.emit_load_values()
-                self._emit_members()
-                line("done = o")
-                line("i += 1")
-            line("return i, done, min(o, 0)")
+        with self.source.loop(_LINE_PARAMETERS, ("done = o = 0",), "done"):
+            self._emit_members()
+            self.source.line("done = o")
 
     def _emit_members(self) -> None:
         """Emit the members in the documented order."""
@@ -209,8 +193,9 @@ CELL_BUFFER_SIZE = 4 << 20
 
 NUMBER_COLUMNS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
 TEXT_COLUMNS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
+_ALL_COLUMNS = (*NUMBER_COLUMNS, *TEXT_COLUMNS)
 _JSON_COLUMNS = ("body", "extras")
-_CELL_PARAMETERS = f"{BATCH_PARAMETERS}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
+_CELL_PARAMETERS = "marks, notes, texts, ends, valid, numbers, z"
 
 
 class CellColumns(msgspec.Struct, frozen=True):
@@ -247,7 +232,7 @@ class CellWriter(RecordWriter):
         self._numbers = {name: zeroed_int64(rows) for name in NUMBER_COLUMNS}
         self._texts = {name: zeroed_int64(CELL_BUFFER_SIZE >> 3).cast("B") for name in TEXT_COLUMNS}
         self._ends = {name: zeroed_int64(rows + 1) for name in TEXT_COLUMNS}
-        self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBER_COLUMNS, *TEXT_COLUMNS)}
+        self._valid = {name: memoryview(bytearray(rows)) for name in _ALL_COLUMNS}
         column_groups = (self._texts, self._ends, self._valid, self._numbers)
         self._addresses = [ArrayAddresses(list(arrays.values())) for arrays in column_groups]
 
@@ -326,32 +311,13 @@ class CellCode:
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
         self._slots = {slot.name: slot for slot in shape.slots}
-        self._extras = [slot for slot in shape.slots if slot.name not in (*TEXT_COLUMNS, *NUMBER_COLUMNS)]
-        self._emit_function()
-        self.source.find_compiled()
-
-    def _emit_function(self) -> None:
-        line = self.source.line
-        line(f"def write({_CELL_PARAMETERS}):")
-        with line.indent():
-            self.source.emit_load_columns()
-            for name, number in (
-                *_index_array("texts"),
-                *_index_array("ends"),
-                *_index_array("valid"),
-                *_index_array("numbers"),
-            ):
-                line(f"{name} = {number}")
-            line("row = o = 0")
-            for k in range(len(TEXT_COLUMNS)):
-                line(f"e{k} = 0")
-            line("while i < stop:")
-            with line.indent():
-                self.source.emit_skip_masked()
-                self.source.emit_load_values()
-                self._emit_cells()
-                self._emit_commit()
-            line("return i, row, min(o, 0)")
+        self._extras = [slot for slot in shape.slots if slot.name not in _ALL_COLUMNS]
+        arrays = {"texts": TEXT_COLUMNS, "ends": TEXT_COLUMNS, "valid": _ALL_COLUMNS, "numbers": NUMBER_COLUMNS}
+        prelude = [f"{name}{k} = {name}[{k}]" for name, columns in arrays.items() for k in range(len(columns))]
+        prelude += ["row = o = 0", *(f"e{k} = 0" for k in range(len(TEXT_COLUMNS)))]
+        with self.source.loop(_CELL_PARAMETERS, prelude, "row"):
+            self._emit_cells()
+            self._emit_commit()
 
     def _emit_cells(self) -> None:
         self._emit_number("record", self.source.number_source)
@@ -375,7 +341,6 @@ class CellCode:
         for k in range(len(TEXT_COLUMNS)):
             line(f"e{k} = n{k}")
             line(f"store_i8_native(ends{k} + 8 * row, e{k})")
-        line("i += 1")
 
     def _emit_number(self, name: str, value: str, valid: str = "1") -> None:
         k = NUMBER_COLUMNS.index(name)
@@ -383,7 +348,7 @@ class CellCode:
         self._emit_valid(name, valid)
 
     def _emit_valid(self, name: str, value: str) -> None:
-        self.source.line(f"store_u1(valid{(*NUMBER_COLUMNS, *TEXT_COLUMNS).index(name)} + row, {value})")
+        self.source.line(f"store_u1(valid{_ALL_COLUMNS.index(name)} + row, {value})")
 
     def _emit_member(self, slot: MemberSlot, k: int, start: str) -> None:
         """Emit the member's JSON at `start` of text column `k`, up to `o`."""
@@ -464,24 +429,13 @@ class CellCode:
         self.source.emit_copy_text(b"}", f"texts{k}", "o")
 
 
-def _index_array(array: str) -> list[tuple[str, str]]:
-    """Return a variable for each element of an array of addresses."""
-    counts = {
-        "texts": TEXT_COLUMNS,
-        "ends": TEXT_COLUMNS,
-        "valid": (*NUMBER_COLUMNS, *TEXT_COLUMNS),
-        "numbers": NUMBER_COLUMNS,
-    }
-    return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
-
-
 _make_cell_code = lru_cache(maxsize=16)(CellCode)
 
 
 # --- Generated code that writes a few JSON members ---
 
 PICK_BUFFER_SIZE = 1 << 20
-_PICK_PARAMETERS = f"{BATCH_PARAMETERS}, asked, notes, out, z, base, first, i, stop"
+_PICK_PARAMETERS = "asked, notes, out, z"
 
 
 class MemberPicker(RecordWriter):
@@ -520,26 +474,17 @@ class PickCode:
         calls |= {slot.name: self.source.format_member_call(slot, "out", "o") for slot in shape.slots}
         self.names = tuple(calls)
         line = self.source.line
-        line(f"def write({_PICK_PARAMETERS}):")
-        with line.indent():
-            self.source.emit_load_columns()
-            line("done = o = 0")
-            line("while i < stop:")
-            with line.indent():
-                self.source.emit_load_values()
-                self.source.emit_copy_text(b"[", "out", "o")
-                for k, call in enumerate(calls.values()):
-                    line(f"if asked >> {k} & 1:")
-                    with line.indent():
-                        line(f"o = {call}")
-                        self.source.emit_stop_if("o < 0", "o")
-                        self.source.emit_copy_text(b",", "out", "o")
-                line("o -= 1")
-                self.source.emit_copy_text(b"]\n", "out", "o")
-                line("done = o")
-                line("i += 1")
-            line("return i, done, min(o, 0)")
-        self.source.find_compiled()
+        with self.source.loop(_PICK_PARAMETERS, ("done = o = 0",), "done", masked=False):
+            self.source.emit_copy_text(b"[", "out", "o")
+            for k, call in enumerate(calls.values()):
+                line(f"if asked >> {k} & 1:")
+                with line.indent():
+                    line(f"o = {call}")
+                    self.source.emit_stop_if("o < 0", "o")
+                    self.source.emit_copy_text(b",", "out", "o")
+            line("o -= 1")
+            self.source.emit_copy_text(b"]\n", "out", "o")
+            line("done = o")
 
 
 _make_pick_code = lru_cache(maxsize=16)(PickCode)

@@ -1,9 +1,9 @@
 """Library of compiled walks and kernels: symbol names, loading, memory for its calls.
 
 The library is one file beside this module, made when the package is built (`native_build.build`). The names of its
-functions contain a hash: of the text of a generated function; for a kernel, of the text of its module and of the
-modules of the kernels that it calls, and of the integers that they name (no text is parsed for this, which would slow
-down every start). A function that is not found was compiled from another text, or not at all.
+functions contain a hash: of the text of a generated function; for a kernel, of the texts of its module, of the modules
+of the kernels that it calls and of the enums that they name, and of the integers that they name (no text is parsed for
+this, which would slow down every start). A function that is not found was compiled from another text, or not at all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Collection, Sequence
+from enum import EnumType
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -54,7 +55,8 @@ def make_kernel_name(function: Kernel) -> str:
         code = one.__code__
         numbers = sorted((n, int(v)) for n in code.co_names if isinstance(v := one.__globals__.get(n), int))
         parts += [one.__module__, one.__qualname__, _hash_module_source(one.__module__), repr(numbers)]
-        parts += [_hash_module_source(module) for module in _modules_of_structs(one)]
+        enums = [v.__module__ for n in code.co_names if isinstance(v := one.__globals__.get(n), EnumType)]
+        parts += [_hash_module_source(module) for module in (*_modules_of_structs(one), *enums)]
         if "kernel_schema" in one.__dict__:
             parts.append(_hash_modules(_GENERATOR_MODULES))
     module = function.__module__.rpartition(".")[2]

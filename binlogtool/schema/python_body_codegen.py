@@ -28,7 +28,7 @@ from binlogtool.schema.body_program import (
     find_test_paths,
     find_unset_variables,
     iter_all_fields,
-    iter_lists,
+    iter_shown,
     list_outputs,
     list_shown_members,
     lower_body,
@@ -239,15 +239,17 @@ class PythonBodyGenerator(BodyCodeGenerator):
     dialect = PYTHON
     end = "limit"
 
-    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = ()) -> None:
-        super().__init__(body, members, BodyPosition("", 0))
+    def __init__(
+        self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = (), start: str = ""
+    ) -> None:
+        super().__init__(body, members, BodyPosition(start, 0))
         self.constants: dict[str, Any] = {
             "short": make_short_error,
             "wrong": make_value_error,
             "too_many": make_count_error,
         }
         self.decoded_paths: set[str] = set()
-        self.lists = {items.path: items for items in iter_lists(members)}
+        self.lists = {one.value.path: one.value for one in iter_shown(members) if isinstance(one.value, ShownList)}
         self._arguments = arguments
 
     def compile_function(self) -> Callable[..., Any]:
@@ -465,6 +467,20 @@ def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
     generator = _DictionaryGenerator(body, members, body_schema.parameters)
     generator.emit_operations(generator.drop_useless_tail())
     generator.emit_result(members)
+    return generator.compile_function()
+
+
+def make_run_reader(body_schema: BodySchema) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
+    """Return a function (data, position) -> the dictionary that `dump` shows of the fields from there on, their end.
+
+    Raises:
+        UnlowerableError: see `make_decoder`.
+    """
+    body = lower_body(body_schema.schema)
+    members = list_shown_members(body_schema, body)
+    generator = PythonBodyGenerator(body, members, ("p",), "p")
+    generator.emit_operations(body.ops)
+    generator.line(f"return {generator.format_dictionary(members)}, {generator.position}")
     return generator.compile_function()
 
 

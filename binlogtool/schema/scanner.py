@@ -96,33 +96,6 @@ class ScanStop(NamedTuple):
     span: int = -1
 
 
-class Scanner(Protocol):
-    """Scanner of the frames of one schema.
-
-    `scan` walks the chain in `buf[start:end]` and stops at the first frame that is not good (checksum included).
-    Nothing at or after `end` is ever read. The returned table is valid until the next call of this scanner, which
-    reuses the column buffers. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then
-    the requested columns. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
-
-    `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span
-    exactly. Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is
-    the first span that is not in the table.
-    """
-
-    columns: tuple[str, ...]
-
-    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start`. more: bytes follow after `end`, so the last frame may be CUT."""
-
-    def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
-        """Return the table of one frame at `start`, or of none; a good frame in an unusual encoding counts as none."""
-
-    def scan_spans(
-        self, buf: Any, starts: Column, ends: Column, first: int, count: int
-    ) -> tuple[ColumnTable, ScanStop]:
-        """Walk the rows of the spans `first`..`count`-1."""
-
-
 class Backend(Protocol):
     """Backend that runs lowered schemas and kernels."""
 
@@ -260,8 +233,12 @@ _CUT_DISTANCE = 1 << 16
 """Minimum distance in bytes of a frame's start from the end of the buffer, if more bytes follow; else it is CUT."""
 
 
-class WalkScanner(ABC):
-    """`Scanner` whose subclasses run the generated walk. Its columns are parts of one memory block.
+class Scanner(ABC):
+    """Scanner of the frames of one schema; its subclasses run the generated walk.
+
+    Nothing at or after `end` is ever read. A returned table is valid until the next call of this scanner, which reuses
+    the columns. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then the requested
+    columns. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
 
     Attributes:
         interpreted_frames: Number of frames that only the interpreter accepted.
@@ -279,7 +256,14 @@ class WalkScanner(ABC):
         self._allocate_columns()
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start` (`Scanner.scan`). Raises ValueError: `[start, end)` is not inside the buffer."""
+        """Walk the chain in `buf[start:end]` up to the first frame that is not good (checksum included).
+
+        Args:
+            more: bytes follow after `end`, so the last frame may be CUT.
+
+        Raises:
+            ValueError: `[start, end)` is not inside the buffer.
+        """
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
@@ -290,7 +274,7 @@ class WalkScanner(ABC):
             self._release_input()
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
-        """Return the table of one frame, or of no frame, by the walk alone, without the interpreter."""
+        """Return the table of one frame at `start`, or of none; a good frame in an unusual encoding counts as none."""
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
             self._run_walk(0, 1, start)
@@ -301,7 +285,10 @@ class WalkScanner(ABC):
     def scan_spans(
         self, buf: Any, starts: Column, ends: Column, first: int, count: int
     ) -> tuple[ColumnTable, ScanStop]:
-        """Walk the rows of the spans `first`..`count`-1 (`Scanner.scan_spans`).
+        """Walk one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span exactly.
+
+        Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is the
+        first span that is not in the table.
 
         Raises:
             ValueError: a span is not inside the buffer.

@@ -35,13 +35,8 @@ from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, parse_row
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
-    BYTES,
-    DECIMAL,
     FIRST_SIZED,
-    GUESS,
-    TEXT,
     UNSUPPORTED_KIND,
-    UTF8,
     ColumnKind,
     TableMapColumn,
     ValueKind,
@@ -299,19 +294,19 @@ def store_value(
     at = cell + row * (width - 1)
     if width == 0:
         at = base + target.cells[cell]
-        if base + target.text_bytes - at < 2 * (end - pos) + 64 + (parameter if kind == BYTES else 0):
+        if base + target.text_bytes - at < 2 * (end - pos) + 64 + (parameter if kind == ValueKind.BYTES else 0):
             return FULL
     value_end = decode_cell(
         buf, pos, end, kind, parameter, CellValue(plan[column + HIGHEST_AT], target.cells, target.out), at
     )
     if value_end < 0:
-        if kind == DECIMAL:
+        if kind == ValueKind.DECIMAL:
             return UNSUPPORTED
         if width > 0:
             target.cells[at] = load_little_endian(buf, pos, end - pos)
         else:
             value_end = copy_bytes(buf, pos, end, target.out, at)
-        if kind != UTF8 and kind != GUESS and kind != TEXT:
+        if kind != ValueKind.UTF8 and kind != ValueKind.GUESS and kind != ValueKind.TEXT:
             target.counts[RAW_COUNT] += 1
         target.out[plan[column + 6 + side] * target.stride + row] = RAW_VALUE
     else:

@@ -28,10 +28,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     step_group,
 )
 from binlogtool.formats.binlog_events.transactions.compiled_tracker import is_known_body
-from binlogtool.formats.binlog_events.wire_format import GTID, EventType
-
-TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
-"""Event type that contains other events, which follow as a batch of their own."""
+from binlogtool.formats.binlog_events.wire_format import GTID, TRANSACTION_PAYLOAD
 
 # State: an array of 64-bit integers.
 GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, GROUP_COUNT, STATE_SIZE = range(7)

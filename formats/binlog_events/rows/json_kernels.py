@@ -5,7 +5,6 @@ They return the new output position; -1 if the output buffer is full, -2 if the 
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from binlogtool.format_api.json_kernels import (
@@ -17,8 +16,6 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned,
 )
 from binlogtool.format_api.schema_fields import (
-    Int64s,
-    MalformedError,
     MutableUInt8s,
     UInt8s,
     bind_sink,
@@ -26,14 +23,7 @@ from binlogtool.format_api.schema_fields import (
     load_little_endian,
 )
 from binlogtool.formats.binlog_events.rows.annotated_rows import load_rows_head_v1, load_rows_head_v2
-from binlogtool.formats.binlog_events.rows.table_map import (
-    COLUMN_SIZE,
-    MAX_COMPILED_COLUMNS,
-    PAD,
-    RECORD_HEAD,
-    TableMap,
-    column_kinds,
-)
+from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, RECORD_HEAD
 from binlogtool.formats.binlog_events.values.text_kernels import (
     TextValue,
     put_float,
@@ -233,49 +223,6 @@ def find_value_bounds(buf: UInt8s, pos: int, limit: int, fixed: int, prefix: int
     return pos, pos + size
 
 
-@kernel(find_value_bounds)
-def skip_row_image(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: int, count: int) -> int:
-    """Return the end of the row image at `buf[pos]`; -2 if it does not fit.
-
-    Args:
-        limit: end of the readable bytes.
-        cells: two numbers per column: width of a fixed value, size in bytes of the length before a value.
-        first: number of the image's first column in `cells`.
-        count: number of columns of the image.
-    """
-    nulls = pos
-    pos += (count + 7) >> 3
-    if pos > limit:
-        return -2
-    for i in range(count):
-        if not buf[nulls + (i >> 3)] >> (i & 7) & 1:
-            _, pos = find_value_bounds(buf, pos, limit, cells[2 * (first + i)], cells[2 * (first + i) + 1])
-            if pos < 0:
-                return -2
-    return pos
-
-
-@kernel(skip_row_image)
-def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: int, second: int) -> int:
-    """Count the rows in `buf[pos:limit]`; -2 if they do not fit.
-
-    Args:
-        cells: two numbers per column of both images (see `skip_row_image`).
-        first: number of columns of the before image, or of the only image of a row.
-        second: number of columns of the after image; -1 if a row has only one image.
-    """
-    rows = 0
-    while pos < limit:
-        start = pos
-        pos = skip_row_image(buf, pos, limit, cells, 0, first)
-        if pos >= 0 and second >= 0:
-            pos = skip_row_image(buf, pos, limit, cells, first, second)
-        if pos <= start:
-            return -2
-        rows += 1
-    return rows
-
-
 # --- Heads of row events ---
 
 
@@ -367,8 +314,10 @@ def find_template(texts: UInt8s, table_at: int, map_number: int) -> int:
 
 
 @kernel(find_column_value, load_word)
-def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, texts: UInt8s, template: int) -> int:
-    """Return the offset after an image; -2 if it does not fit."""
+def skip_image(
+    buf: UInt8s, pos: int, limit: int, head: UInt8s, bitmap: int, present: int, texts: UInt8s, template: int
+) -> int:
+    """Return the offset after an image whose bitmap of present columns is `head[bitmap:]`; -2 if it does not fit."""
     nulls = pos
     pos += (present + 7) >> 3
     if pos > limit:
@@ -376,7 +325,7 @@ def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, tex
     column = template + RECORD_HEAD
     place = 0
     for i in range(load_word(texts, template)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+        if head[bitmap + (i >> 3)] >> (i & 7) & 1:
             _is_null, _start, pos = find_column_value(buf, pos, limit, nulls, place, texts, column)
             if pos < 0:
                 return -2
@@ -385,25 +334,39 @@ def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, tex
     return pos
 
 
-@kernel(find_images, count_present_columns, skip_image, load_word)
+@kernel(count_present_columns, load_word, skip_image)
+def count_image_rows(
+    buf: UInt8s, pos: int, limit: int, head: UInt8s, before: int, after: int, texts: UInt8s, template: int
+) -> int:
+    """Count the rows in `buf[pos:limit]`; -2 if they do not fit the template at `texts[template]`.
+
+    Args:
+        head: the event's head; the bitmaps of its first and its last image are at `before` and `after`, which are equal
+            if a row has one image.
+    """
+    columns = load_word(texts, template)
+    befores = count_present_columns(head, before, columns)
+    afters = count_present_columns(head, after, columns)
+    rows = 0
+    while pos < limit:
+        start = pos
+        pos = skip_image(buf, pos, limit, head, before, befores, texts, template)
+        if pos >= 0 and after > before:
+            pos = skip_image(buf, pos, limit, head, after, afters, texts, template)
+        if pos <= start:
+            return -2
+        rows += 1
+    return rows
+
+
+@kernel(count_image_rows, find_images, load_word)
 def has_valid_images(buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
     """Return whether `buf[pos:limit]` is the body of a row event whose rows fit the template at `texts[template]`."""
     if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
     columns = load_word(texts, template)
-    _flags, _extra, before, after, pos = find_images(buf, pos + id_size, limit, code, columns)
-    if pos < 0:
-        return False
-    befores = count_present_columns(buf, before, columns)
-    afters = count_present_columns(buf, after, columns)
-    while pos < limit:
-        start = pos
-        pos = skip_image(buf, pos, limit, before, befores, texts, template)
-        if pos >= 0 and after > before:
-            pos = skip_image(buf, pos, limit, after, afters, texts, template)
-        if pos <= start:
-            return False
-    return pos == limit
+    _flags, _extra, before, after, images = find_images(buf, pos + id_size, limit, code, columns)
+    return images >= 0 and count_image_rows(buf, images, limit, buf, before, after, texts, template) >= 0
 
 
 # --- Kernels that write row events as JSON ---
@@ -579,16 +542,3 @@ GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER, STAMPED = 1, 2, 4, 8, 16, 32, 6
 """Flags of a column in a template. GENERATED: statements must not name it. KEY: it is part of the primary key. CAST: a
 condition outside the key compares its bytes; HEX: as X'…'. NO_CONDITION: no condition is possible. NUMBER: a condition
 compares its number. STAMPED: an UPDATE that does not name it may set it to the current time."""
-
-
-def build_event_template(table: TableMap) -> bytes:
-    """Build the template of a table whose rows are written as events; empty if kernels cannot read them."""
-    try:
-        kinds = column_kinds(table)
-    except MalformedError:
-        return b""
-    if len(kinds) > MAX_COMPILED_COLUMNS or not kinds:
-        return b""
-    head = [len(kinds), 0, 0, 0, RECORD_HEAD + COLUMN_SIZE * len(kinds), len(table.body), 0, 0, 0, 0]
-    columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
-    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table.body + PAD

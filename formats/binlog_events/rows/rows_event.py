@@ -1,36 +1,38 @@
 """Parse row events: post-header, row images, rows.
 
 `ImageReader` reads one kind of image (one table, one set of present columns) in two ways with the same result: column
-by column, which reports errors exactly, and with a function generated for one pattern of NULLs
-(`generate_decode_function`), which is several times as fast and is generated only for frequent patterns.
-
-A generated function reads an image straight through, without a test per column; adjacent values of fixed width are
-unpacked by one `struct` call. The only text from the file in its source are column names, as string literals.
+by column, which reports errors exactly, and with a function generated for one pattern of NULLs, which is several times
+as fast and is generated only for frequent patterns.
 
 See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from struct import error as StructError
 from typing import Any, NamedTuple
 
 import msgspec
+from construct import Bytes, BytesInteger, Construct, Struct, this
 
 from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Kernel
-from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, column_kinds
+from binlogtool.format_api.schema_fields import (
+    BodySchema,
+    HiddenField,
+    LazyDecoder,
+    LeafFormat,
+    MalformedError,
+    OpaqueLeaf,
+    RenamedField,
+)
+from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, build_event_template, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (
     DecodeBudget,
     ValueConverter,
     decode_diff,
-    shortest_float,
     value_converter,
     value_reader,
 )
@@ -45,7 +47,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Generated Python functions for row images ---
+# --- Generated readers of row images ---
 
 
 class ColumnReader(msgspec.Struct, frozen=True):
@@ -76,141 +78,54 @@ class ColumnReader(msgspec.Struct, frozen=True):
         return self.kind.prefix
 
 
-_STRUCT_CODES: Mapping[tuple[int, int], str] = {
-    (ValueKind.SIGNED, 1): "b",
-    (ValueKind.SIGNED, 2): "h",
-    (ValueKind.SIGNED, 4): "i",
-    (ValueKind.SIGNED, 8): "q",
-    (ValueKind.UNSIGNED, 1): "B",
-    (ValueKind.UNSIGNED, 2): "H",
-    (ValueKind.UNSIGNED, 4): "I",
-    (ValueKind.UNSIGNED, 8): "Q",
-    (ValueKind.DOUBLE, 8): "d",
-    (ValueKind.FLOAT, 4): "f",
-}
-_LENGTH_EXPRESSIONS = {
-    1: "d[p + {0}]",
-    2: "(d[p + {0}] | d[p + {0} + 1] << 8)",
-    3: "(d[p + {0}] | d[p + {0} + 1] << 8 | d[p + {0} + 2] << 16)",
-    4: "(d[p + {0}] | d[p + {0} + 1] << 8 | d[p + {0} + 2] << 16 | d[p + {0} + 3] << 24)",
-}
+_INTEGERS: Mapping[int, bool] = {ValueKind.SIGNED: True, ValueKind.UNSIGNED: False}
+"""Kinds that are integers, and whether these are signed."""
 
 
-def generate_skip_function(columns: Iterable[ColumnReader]) -> Callable[[bytes, int], int]:
-    """Generate `skip(d, p)`, which returns the end of these columns' values; the first one starts at `p`.
-
-    The end may be beyond the end of the data. The function raises IndexError if a length lies beyond the end.
-    """
-    lines = ["def function(d, p):"]
-    offset = 0
-    for column in columns:
-        if column.prefix:
-            lines.append(f"    p += {offset + column.prefix} + {_LENGTH_EXPRESSIONS[column.prefix].format(offset)}")
-            offset = 0
-        else:
-            offset += column.fixed
-    lines.append(f"    return p + {offset}")
-    return _compile_source(lines, {})
-
-
-def generate_decode_function(
-    present: Sequence[ColumnReader], all_columns: Iterable[ColumnReader]
-) -> Callable[..., tuple[dict[str, Any], int]]:
-    """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
-
-    The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers raise.
-    It may also return an end beyond the data, with truncated values.
+class _GeneratedReader:
+    """Reader of images with one pattern of NULLs, generated from the schema of the values that they have.
 
     Args:
-        present: the columns that have a value in the image.
-        all_columns: all columns of the image; those that are not in `present` decode to None.
-    """
-    source = _ImageSourceBuilder()
-    fixed_run: list[ColumnReader] = []
-    for column in present:
-        if column.prefix:
-            source.add_fixed_columns(fixed_run)
-            fixed_run = []
-            source.add_sized_column(column)
-        else:
-            fixed_run.append(column)
-    source.add_fixed_columns(fixed_run)
-    pairs = [f"{cell.key!r}: {source.expressions.get(cell.key, 'None')}" for cell in all_columns]
-    return _compile_source([*source.lines, f"    return {{{', '.join(pairs)}}}, p + {source.offset}"], source.names)
-
-
-class _ImageSourceBuilder(msgspec.Struct):
-    """Builds the source of a decode function line by line.
-
-    Attributes:
-        lines: the source so far.
-        names: objects that the source refers to.
-        expressions: column key -> expression of its value.
-        offset: number of bytes after `p` that were already read.
+        columns: all columns of the image.
+        nulls: their NULL bits.
+        shown: False = only the end of the image is wanted.
     """
 
-    lines: list[str] = msgspec.field(default_factory=lambda: ["def function(d, p, budget):"])
-    names: dict[str, Any] = msgspec.field(default_factory=lambda: {"shortest": shortest_float})
-    expressions: dict[str, str] = msgspec.field(default_factory=dict)
-    offset: int = 0
+    __slots__ = ("_blank", "_converted", "_read")
 
-    def add_fixed_columns(self, columns: list[ColumnReader]) -> None:
-        """Add code that unpacks consecutive values of fixed width."""
-        if not columns:
-            return
-        number = len(self.names)
-        layout = struct.Struct(
-            "<" + "".join([_STRUCT_CODES.get((cell.kind.kind, cell.fixed), f"{cell.fixed}s") for cell in columns])
-        )
-        self.names[f"u{number}"] = layout.unpack_from
-        variables = [f"v{number}_{place}" for place in range(len(columns))]
-        self.lines.append(f"    {', '.join(variables)}, = u{number}(d, p + {self.offset})")
-        self.offset += layout.size
-        for column, variable in zip(columns, variables, strict=True):
-            self.expressions[column.key] = self._fixed_expression(column, variable)
+    def __init__(self, columns: Sequence[ColumnReader], nulls: int, *, shown: bool) -> None:
+        present = [one for place, one in enumerate(columns) if not nulls >> place & 1]
+        fields = [field for number, one in enumerate(present) for field in _value_fields(one, number, shown)]
+        self._read = LazyDecoder[tuple[Values, int]]("make_run_reader", BodySchema(Struct(*fields))).build()
+        self._blank: Values = dict.fromkeys(one.key for one in columns) if len(present) < len(columns) else {}
+        self._converted = [(one.key, one.convert) for one in present if one.read is None]
 
-    def _fixed_expression(self, column: ColumnReader, variable: str) -> str:
-        if column.kind.kind == ValueKind.FLOAT:
-            return f"shortest({variable})"
-        return (
-            variable if (column.kind.kind, column.fixed) in _STRUCT_CODES else self._call_expression(column, variable)
-        )
+    def find_end(self, data: bytes, offset: int) -> int:
+        """Return the end of the values that start at `offset`. Raises MalformedError: they do not fit."""
+        return self._read(data, offset)[1]
 
-    def _call_expression(self, column: ColumnReader, argument: str) -> str:
-        name = f"c{len(self.names)}"
-        if column.read is not None:
-            self.names[name] = column.read
-            return f"{name}({argument})"
-        self.names[name] = column.convert
-        return f"{name}({argument}, budget)"
-
-    def add_sized_column(self, column: ColumnReader) -> None:
-        """Add code that reads a value with a length before it."""
-        variable = f"s{len(self.lines)}"
-        self.lines.append(f"    q = p + {self.offset + column.prefix}")
-        self.lines.append(f"    p = q + {_LENGTH_EXPRESSIONS[column.prefix].format(self.offset)}")
-        self.offset = 0
-        if column.kind.kind in (ValueKind.UTF8, ValueKind.GUESS):
-            self.lines += [
-                "    try:",
-                f"        {variable} = d[q:p].decode()",
-                "    except UnicodeDecodeError:",
-                f"        {variable} = d[q:p]",
-            ]
-            self.expressions[column.key] = variable
-        elif column.kind.kind == ValueKind.BYTES:
-            self.lines.append(f"    {variable} = d[q:p]")
-            self.expressions[column.key] = variable
-        else:
-            self.lines.append(f"    {variable} = {self._call_expression(column, 'd[q:p]')}")
-            self.expressions[column.key] = variable
+    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+        """Decode the values that start at `offset`; raise what the columns' readers raise, or MalformedError."""
+        values, end = self._read(data, offset)
+        if self._blank:
+            values = {**self._blank, **values}
+        for key, convert in self._converted:
+            values[key] = convert(values[key], budget)
+        return values, end
 
 
-def _compile_source(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
-    namespace = dict(names)
-    exec(compile("\n".join(lines), "<row image>", "exec"), namespace)
-    function: Callable[..., Any] = namespace["function"]
-    return function
+def _value_fields(column: ColumnReader, number: int, shown: bool) -> Iterator[Construct]:
+    """Yield the fields of one value: its length, if it has one, and its bytes or its integer."""
+    size, length, signed = column.fixed, f"length{number}", _INTEGERS.get(column.kind.kind)
+    if column.prefix:
+        yield length / HiddenField(BytesInteger(column.prefix, swapped=True))
+    if signed is not None:
+        value: Construct = BytesInteger(size, signed=signed, swapped=True)
+    else:
+        value = Bytes(getattr(this, length) if column.prefix else size)
+        if column.read is not None and column.kind.kind != ValueKind.BYTES:
+            value = OpaqueLeaf(value, LeafFormat(column.read))
+    yield f"value{number}" / (RenamedField(column.key, value) if shown else HiddenField(value))
 
 
 # --- Decoded row images ---
@@ -249,20 +164,14 @@ class ImageReader:
         present: indexes of the present columns, in order.
     """
 
-    __slots__ = ("_columns", "_decoders", "_pattern_uses", "_skippers", "null_bytes")
+    __slots__ = ("_columns", "_generated", "_pattern_uses", "null_bytes")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
         cells = _column_readers(table_map)
         self._columns = tuple(cells[index] for index in present)
         self.null_bytes = (len(present) + 7) // 8
         self._pattern_uses: dict[bytes, int] = {}
-        self._decoders: dict[bytes, Callable[..., tuple[Values, int]]] = {}
-        self._skippers: dict[bytes, Callable[[bytes, int], int]] = {}
-
-    @property
-    def widths(self) -> list[tuple[int, int]]:
-        """(size of a fixed value, size of the length before a value) of each present column, in bytes."""
-        return [(cell.fixed, cell.prefix) for cell in self._columns]
+        self._generated: dict[tuple[bytes, bool], _GeneratedReader] = {}
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
@@ -272,19 +181,13 @@ class ImageReader:
             DecompressionError: a compressed value cannot be unpacked.
         """
         start = offset + self.null_bytes
-        nulls = data[offset:start]
-        fast = self._decoders.get(nulls)
-        if fast is None:
-            if self._is_frequent_pattern(nulls):
-                self._decoders[nulls] = generate_decode_function(self._non_null_columns(nulls), self._columns)
-            return self._decode_by_column(data, offset, budget)
-        try:
-            values, end = fast(data, start, budget)
-        except (IndexError, StructError, MalformedError):
-            return self._decode_by_column(data, offset, budget)
-        if end > len(data):
-            return self._decode_by_column(data, offset, budget)
-        return values, end
+        generated = self._find_generated(data[offset:start], shown=True)
+        if generated is not None:
+            try:
+                return generated.decode(data, start, budget)
+            except MalformedError:
+                pass  # the other way reports the error exactly
+        return self._decode_by_column(data, offset, budget)
 
     def skip(self, data: bytes, offset: int) -> int:
         """Find the end of the image at `offset`.
@@ -293,17 +196,21 @@ class ImageReader:
             MalformedError: the image does not fit into `data`.
         """
         start = offset + self.null_bytes
-        nulls = data[offset:start]
-        fast = self._skippers.get(nulls)
-        if fast is None:
-            if self._is_frequent_pattern(nulls):
-                self._skippers[nulls] = generate_skip_function(self._non_null_columns(nulls))
-            return self._skip_by_column(data, offset)
-        try:
-            end = fast(data, start)
-        except IndexError:
-            return self._skip_by_column(data, offset)
-        return end if end <= len(data) else self._skip_by_column(data, offset)
+        generated = self._find_generated(data[offset:start], shown=False)
+        if generated is not None:
+            try:
+                return generated.find_end(data, start)
+            except MalformedError:
+                pass
+        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
+
+    def _find_generated(self, nulls: bytes, *, shown: bool) -> _GeneratedReader | None:
+        """Return the generated reader for a NULL pattern; None if the pattern is rare."""
+        reader = self._generated.get((nulls, shown))
+        if reader is None and self._is_frequent_pattern(nulls):
+            reader = _GeneratedReader(self._columns, int.from_bytes(nulls, "little"), shown=shown)
+            self._generated[nulls, shown] = reader
+        return reader
 
     def _is_frequent_pattern(self, nulls: bytes) -> bool:
         """Count a use of a NULL pattern; return whether it deserves a generated function."""
@@ -313,11 +220,7 @@ class ImageReader:
         if len(self._pattern_uses) >= _MAX_PATTERNS * _MIN_PATTERN_USES:
             self._pattern_uses.clear()
         self._pattern_uses[nulls] = uses
-        return uses >= _MIN_PATTERN_USES and len(self._decoders) + len(self._skippers) < _MAX_PATTERNS
-
-    def _non_null_columns(self, nulls: bytes) -> tuple[ColumnReader, ...]:
-        mask = int.from_bytes(nulls, "little")
-        return tuple(cell for place, cell in enumerate(self._columns) if not mask >> place & 1)
+        return uses >= _MIN_PATTERN_USES and len(self._generated) < _MAX_PATTERNS
 
     def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
         """Yield the values of the image at `offset`.
@@ -347,9 +250,6 @@ class ImageReader:
         for _, cell, start, end in self.iter_fields(data, offset):
             values[cell.key] = None if start < 0 else decode_value(cell, data[start:end], start, budget)
         return values, end
-
-    def _skip_by_column(self, data: bytes, offset: int) -> int:
-        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
 
 
 def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
@@ -476,19 +376,15 @@ class PartialImageReader:
 Row = dict[str, dict[str, Any]]
 """{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
 
-_MIN_COMPILED_BYTES = 512
-"""Minimum size of images in bytes for native code; for fewer bytes, Python's own loop is as fast."""
-
 
 class RowReader:
     """Reads rows that have a before image, an after image, or both."""
 
-    __slots__ = ("_after", "_before", "_kernel_arguments")
+    __slots__ = ("_images",)
 
     def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
-        self._before = before
-        self._after = after
-        self._kernel_arguments: tuple[array[int], int, int] | None = None
+        images = ("before", before), ("after", after)
+        self._images = [(name, image) for name, image in images if image is not None]
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
         """Decode all rows from `offset` to the end.
@@ -497,39 +393,17 @@ class RowReader:
             MalformedError: the images do not fit, or a value is not valid for its type.
             DecompressionError: see `ImageReader`.
         """
-        if self._before is None:
-            return [] if self._after is None else _decode_single_images(self._after, "after", data, offset, budget)
-        if self._after is None:
-            return _decode_single_images(self._before, "before", data, offset, budget)
-        return _decode_image_pairs(self._before, self._after, data, offset, budget)
-
-    def count_rows(self, data: bytes, offset: int, compiled: Kernel | None = None) -> int:
-        """Count the rows from `offset` to the end.
-
-        Args:
-            compiled: native `json_kernels.count_image_rows`, if available.
-
-        Raises:
-            MalformedError: the images do not fit.
-        """
-        if (
-            compiled is not None
-            and len(data) - offset >= _MIN_COMPILED_BYTES
-            and not isinstance(self._after, PartialImageReader)
-        ):
-            rows: int = compiled(data, offset, len(data), *self._column_widths(self._after))
-            if rows >= 0:
-                return rows
-        return sum(1 for _ in self.iter_row_ends(data, offset))  # raises an error that describes the problem
-
-    def _column_widths(self, after: ImageReader | None) -> tuple[array[int], int, int]:
-        """Return the cells and column counts for `count_image_rows`."""
-        if self._kernel_arguments is None:
-            widths = [image.widths for image in (self._before, after) if image is not None]
-            counts = [len(one) for one in widths] + [-1]
-            cells = array("q", [number for one in widths for pair in one for number in pair])
-            self._kernel_arguments = cells, counts[0], counts[1]
-        return self._kernel_arguments
+        images = [(name, image.decode) for name, image in self._images]
+        rows: list[Row] = []
+        end = len(data)
+        while offset < end:
+            row: Row = {}
+            start = offset
+            for name, decode in images:
+                row[name], offset = decode(data, offset, budget)
+            _check_progress(start, offset)
+            rows.append(row)
+        return rows
 
     def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
         """Yield the ends of the rows from `offset` on.
@@ -537,7 +411,7 @@ class RowReader:
         Raises:
             MalformedError: the images do not fit.
         """
-        skips = [image.skip for image in (self._before, self._after) if image is not None]
+        skips = [image.skip for _, image in self._images]
         end = len(data)
         while offset < end:
             row_end = offset
@@ -546,34 +420,6 @@ class RowReader:
             _check_progress(offset, row_end)
             yield row_end
             offset = row_end
-
-
-def _decode_single_images(
-    image: ImageReader | PartialImageReader, name: str, data: bytes, offset: int, budget: DecodeBudget
-) -> list[Row]:
-    decode = image.decode
-    rows: list[Row] = []
-    end = len(data)
-    while offset < end:
-        values, row_end = decode(data, offset, budget)
-        _check_progress(offset, row_end)
-        rows.append({name: values})
-        offset = row_end
-    return rows
-
-
-def _decode_image_pairs(
-    before: ImageReader, after: ImageReader | PartialImageReader, data: bytes, offset: int, budget: DecodeBudget
-) -> list[Row]:
-    rows: list[Row] = []
-    end = len(data)
-    while offset < end:
-        old, middle = before.decode(data, offset, budget)
-        new, row_end = after.decode(data, middle, budget)
-        _check_progress(offset, row_end)
-        rows.append({"before": old, "after": new})
-        offset = row_end
-    return rows
 
 
 def _check_progress(offset: int, row_end: int) -> None:
@@ -649,6 +495,9 @@ def list_present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
     return tuple(index for index in range(n_cols) if bitmap[index >> 3] >> (index & 7) & 1)
 
 
+_MIN_COMPILED_BYTES = 512
+"""Minimum size of images in bytes for native code; for fewer bytes, Python's own loop is as fast."""
+_PARTIAL = EventType.PARTIAL_UPDATE_ROWS
 _MAX_CACHED_HEADS = 64
 """Maximum number of cached heads per table map."""
 
@@ -712,7 +561,7 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
     images_reader = _images_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
     if len(data) > _LARGE_EVENT_BYTES:
-        _check_row_memory(images_reader[0].count_rows(data, offset), len(table_map.columns), limits)
+        _check_row_memory(_count_images(images_reader[0], data, offset), len(table_map.columns), limits)
     return images_reader[0].decode(data, offset, DecodeBudget(limits))
 
 
@@ -745,15 +594,29 @@ def count_rows(
     """Count the rows of a row event: checks all lengths, but decodes no values.
 
     Args:
-        compiled: see `RowReader.count_rows`.
+        compiled: native `json_kernels.count_image_rows`, if available.
 
     Raises:
         MalformedError: the event does not fit its map.
         DecompressionError: the images cannot be unpacked.
     """
-    images_reader = _images_reader(type_code, body, table_map)
+    reader, images_at, _ = images_reader = _images_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
-    return images_reader[0].count_rows(data, offset, compiled)
+    if compiled is not None and len(data) - offset >= _MIN_COMPILED_BYTES and type_code != _PARTIAL:
+        template = table_map.memo.get("template")
+        if template is None:
+            template = table_map.memo["template"] = build_event_template(table_map)
+        size = (len(table_map.columns) + 7) // 8
+        before = images_at - size * (2 if type_code in UPDATE_ROW_EVENTS else 1)
+        head = bytes(body[:images_at])
+        rows: int = compiled(data, offset, len(data), head, before, images_at - size, template, 0) if template else -2
+        if rows >= 0:
+            return rows
+    return _count_images(reader, data, offset)  # raises an error that describes the problem
+
+
+def _count_images(reader: RowReader, data: bytes, offset: int) -> int:
+    return sum(1 for _ in reader.iter_row_ends(data, offset))
 
 
 def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequence[bool]) -> bytes:

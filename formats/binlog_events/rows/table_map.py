@@ -117,25 +117,25 @@ class OptionalMetadataItem(NamedTuple):
         return _iter_raw(self.value) if value_type is None else value_type.iter_value(self.value, columns)
 
 
+def _read_field(
+    reader: BoundedReader, name: str, read: Callable[..., Any], *arguments: Any, index: int = 0
+) -> MapField:
+    """Read a field with a method of the reader."""
+    offset, value = reader.offset, read(*arguments)
+    return name, offset, reader.offset, value, index, 0
+
+
 def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
     """Yield the fields from the table id up to the length of the metadata."""
-    offset = reader.offset
-    yield "table_id", offset, offset + table_id_size, reader.read_uint(table_id_size, "the table id"), 0, 0
-    offset = reader.offset
-    yield "flags", offset, offset + 2, reader.read_uint(2, "flags"), 0, 0
+    yield _read_field(reader, "table_id", reader.read_uint, table_id_size, "the table id")
+    yield _read_field(reader, "flags", reader.read_uint, 2, "flags")
     for name, size_name in (("db", "db_len"), ("table", "tbl_len")):
-        offset, size = reader.offset, reader.read_uint(1, f"the length of {name}")
-        yield size_name, offset, offset + 1, size, 0, 0
-        offset = reader.offset
-        yield name, offset, offset + size, reader.read_bytes(size, name), 0, 0
-        offset = reader.offset
-        yield f"{name}_nul", offset, offset + 1, reader.read_uint(1, f"the end of {name}"), 0, 0
-    offset, count = reader.offset, reader.read_lenenc("the number of columns")
-    yield "n_cols", offset, reader.offset, count, 0, 0
-    offset = reader.offset
-    yield "types", offset, offset + count, reader.read_bytes(count, "the column types"), 0, 0
-    offset, size = reader.offset, reader.read_lenenc("the length of the metadata")
-    yield "meta_len", offset, reader.offset, size, 0, 0
+        yield (size := _read_field(reader, size_name, reader.read_uint, 1, f"the length of {name}"))
+        yield _read_field(reader, name, reader.read_bytes, size[3], name)
+        yield _read_field(reader, f"{name}_nul", reader.read_uint, 1, f"the end of {name}")
+    yield (count := _read_field(reader, "n_cols", reader.read_lenenc, "the number of columns"))
+    yield _read_field(reader, "types", reader.read_bytes, count[3], "the column types")
+    yield _read_field(reader, "meta_len", reader.read_lenenc, "the length of the metadata")
 
 
 _METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
@@ -169,15 +169,7 @@ def split_string_metadata(metadata_value: int) -> tuple[int, int]:
 
 def read_null_bits(reader: BoundedReader, count: int) -> MapField:
     """Read the bitmap of nullable columns: one bit per column, the first column in the lowest bit."""
-    offset = reader.offset
-    return (
-        "null_bits",
-        offset,
-        offset + (count + 7) // 8,
-        reader.read_bytes((count + 7) // 8, "the nullable bits"),
-        0,
-        0,
-    )
+    return _read_field(reader, "null_bits", reader.read_bytes, (count + 7) // 8, "the nullable bits")
 
 
 def iter_nullable_bits(bits: bytes, count: int) -> Iterator[bool]:
@@ -204,11 +196,9 @@ def iter_optional_metadata(
     """
     number = 0
     while reader.bytes_left:
-        offset, code = reader.offset, reader.read_uint(1, "the type of optional metadata")
-        yield "type", offset, offset + 1, code, number, 0
-        offset, size = reader.offset, reader.read_lenenc("the length of optional metadata")
-        yield "len", offset, reader.offset, size, number, 0
-        yield OptionalMetadataItem(code, reader.sub_reader(size, optional_name(code)), types, mariadb)
+        yield (kind := _read_field(reader, "type", reader.read_uint, 1, "the type of optional metadata", index=number))
+        yield (size := _read_field(reader, "len", reader.read_lenenc, "the length of optional metadata", index=number))
+        yield OptionalMetadataItem(kind[3], reader.sub_reader(size[3], optional_name(kind[3])), types, mariadb)
         number += 1
 
 
@@ -227,8 +217,7 @@ def peek_lenenc_numbers(value: BoundedReader) -> list[int]:
 
 
 def _read_number(reader: BoundedReader, name: str, index: int = 0) -> MapField:
-    offset, value = reader.offset, reader.read_lenenc()
-    return name, offset, reader.offset, value, index, 0
+    return _read_field(reader, name, reader.read_lenenc, index=index)
 
 
 def _read_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
@@ -238,14 +227,12 @@ def _read_text(reader: BoundedReader, name: str, index: int, number: int, label:
 
 
 def _iter_raw(value: BoundedReader) -> MapFields:
-    offset = value.offset
-    yield "raw", offset, value.end, value.read_bytes(value.bytes_left, "the value"), 0, 0
+    yield _read_field(value, "raw", value.read_bytes, value.bytes_left, "the value")
 
 
 def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read one bit per column, highest bit first."""
-    offset, size = value.offset, (len(columns) + 7) // 8
-    yield "bits", offset, offset + size, value.read_bytes(size, "bits"), 0, 0
+    yield _read_field(value, "bits", value.read_bytes, (len(columns) + 7) // 8, "bits")
 
 
 def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
@@ -263,8 +250,8 @@ def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
     """Read, for each column, an empty field that marks its start, a count, and that many texts."""
     for index in columns:
         yield "choices", value.offset, value.offset, None, index, 0
-        offset, count = value.offset, value.read_lenenc("the number of texts")
-        yield "count", offset, value.offset, count, index, 0
+        yield (counted := _read_field(value, "count", value.read_lenenc, "the number of texts", index=index))
+        count = counted[3]
         if count > value.bytes_left:
             text = f"{count:,} texts declared, {value.bytes_left:,} bytes left"
             raise MalformedError(text, finding_id="count-out-of-bounds")
@@ -297,60 +284,12 @@ def _iter_pairs(value: BoundedReader, *names: str) -> MapFields:
         number += 1
 
 
-class _OptionalValueType(NamedTuple):
-    """Reader of one type of optional metadata.
-
-    Attributes:
-        iter_value: yields the fields of a value.
-        types: types of the columns that it applies to; None = all columns.
-    """
-
-    iter_value: Callable[[BoundedReader, Sequence[int]], MapFields]
-    types: frozenset[ColumnType] | None = None
-
-    def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
-        """Return the columns that an item applies to.
-
-        MariaDB counts GEOMETRY among the character columns, MySQL does not.
-        """
-        types = self.types
-        if types is None:
-            return range(len(item.types))
-        columns = [index for index, code in enumerate(item.types) if code in types]
-        if types is not CHARACTER:
-            return columns
-        if _lists_mariadb_columns(item, len(columns)) if item.mariadb is None else item.mariadb:
-            return [index for index, code in enumerate(item.types) if code in CHARACTER_MARIADB]
-        return columns
-
-
 def _lists_mariadb_columns(item: OptionalMetadataItem, column_count: int) -> bool:
     """Guess the server from the list: return True if it has more columns than MySQL counts."""
     numbers = peek_lenenc_numbers(item.value)
     if item.code == OptionalField.COLUMN_CHARSET:
         return len(numbers) > column_count
     return max(numbers[1::2], default=-1) >= column_count
-
-
-_F = OptionalField
-_OPTIONAL_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
-_OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
-    {
-        _F.SIGNEDNESS: _OptionalValueType(_iter_bits, NUMERIC),
-        _F.DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, CHARACTER),
-        _F.COLUMN_CHARSET: _OptionalValueType(_iter_numbers, CHARACTER),
-        _F.COLUMN_NAME: _OptionalValueType(_iter_names),
-        _F.SET_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.SET})),
-        _F.ENUM_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.ENUM})),
-        _F.GEOMETRY_TYPE: _OptionalValueType(_iter_numbers, frozenset({_C.GEOMETRY})),
-        _F.SIMPLE_PRIMARY_KEY: _OptionalValueType(_iter_key),
-        _F.PRIMARY_KEY_WITH_PREFIX: _OptionalValueType(_iter_key_with_prefix),
-        _F.ENUM_AND_SET_DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, ENUM_AND_SET),
-        _F.ENUM_AND_SET_COLUMN_CHARSET: _OptionalValueType(_iter_numbers, ENUM_AND_SET),
-        _F.COLUMN_VISIBILITY: _OptionalValueType(_iter_bits),
-        _F.VECTOR_DIMENSIONALITY: _OptionalValueType(_iter_numbers, frozenset({_C.VECTOR})),
-    }
-)
 
 
 # --- Optional metadata of TABLE_MAP ---
@@ -391,14 +330,14 @@ class _OptionalMetadataParser:
         self.set_member(index, "collation", collation)
         self.set_member(index, "charset", charset_of_collation(collation))
 
-    def read_bits(self, item: OptionalMetadataItem, columns: Sequence[int], name: str) -> None:
-        """Read one bit per column."""
+    def collect_bits(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        """Collect one bit per column."""
         bits = b"".join(bits for _, _, _, bits, _, _ in item.iter_fields(columns))
         _check_count(item, 8 * len(bits), columns)
         for index, is_set in zip(columns, iter_metadata_bits(bits, len(columns)), strict=True):
-            self.set_member(index, name, is_set)
+            self.set_member(index, member, is_set)
 
-    def read_default_charset(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+    def collect_default_charset(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         default, *pairs = [number for _, _, _, number, _, _ in item.iter_fields(columns)] or [None]
         if default is None:
             raise MalformedError(f"{item.value.label}: no default collation")
@@ -408,20 +347,20 @@ class _OptionalMetadataParser:
         if others and max(others) >= len(columns):
             raise MalformedError(f"{item.value.label}: column {max(others)} of {len(columns)} has a character set")
 
-    def read_column_charsets(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+    def collect_column_charsets(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         count = len(peek_lenenc_numbers(item.value))
         if count != len(columns):
             raise MalformedError(f"{item.value.label}: {count} collations for {len(columns)} columns")
         for _, _, _, collation, index, _ in item.iter_fields(columns):
             self.set_collation(index, collation)
 
-    def read_names(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+    def collect_names(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         fields = list(item.iter_fields(columns))
         _check_count(item, len(fields), columns)
         for _, _, _, raw, index, _ in fields:
-            self.set_member(index, "name", raw.decode("utf-8", "backslashreplace"))
+            self.set_member(index, member, raw.decode("utf-8", "backslashreplace"))
 
-    def read_choices(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+    def collect_choices(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         for kind, _, _, raw, index, _ in item.iter_fields(columns):
             if kind == "choices":
                 self.texts[index] = []
@@ -429,14 +368,14 @@ class _OptionalMetadataParser:
                 self.texts[index].append(raw)
         _check_count(item, len(self.texts.keys() & set(columns)), columns)
 
-    def read_numbers(self, item: OptionalMetadataItem, columns: Sequence[int], name: str) -> None:
+    def collect_numbers(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
         fields = list(item.iter_fields(columns))
         _check_count(item, len(fields), columns)
         for _, _, _, number, index, _ in fields:
-            self.set_member(index, name, number)
+            self.set_member(index, member, number)
 
-    def read_key(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
-        """Read the columns of the primary key, and their prefix lengths if `prefix` fields follow them."""
+    def collect_key(self, item: OptionalMetadataItem, columns: Sequence[int], member: str) -> None:
+        """Collect the columns of the primary key, and their prefix lengths if `prefix` fields follow them."""
         parts: list[tuple[int, int]] = []
         for kind, _, _, number, _, _ in item.iter_fields(columns):
             if kind == "prefix":
@@ -464,32 +403,56 @@ def _as_text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
 
 
-_ItemReader = Callable[[_OptionalMetadataParser, OptionalMetadataItem, Sequence[int]], None]
+_ItemReader = Callable[[_OptionalMetadataParser, OptionalMetadataItem, Sequence[int], str], None]
 
 
-def _bits_reader(name: str) -> _ItemReader:
-    return lambda parser, item, columns: parser.read_bits(item, columns, name)
+class _OptionalValueType(NamedTuple):
+    """Reader of one type of optional metadata.
+
+    Attributes:
+        iter_value: yields the fields of a value.
+        types: types of the columns that it applies to; None = all columns.
+        collect: collects a value for the member `member` of its columns.
+    """
+
+    iter_value: Callable[[BoundedReader, Sequence[int]], MapFields]
+    types: frozenset[ColumnType] | None
+    collect: _ItemReader
+    member: str = ""
+
+    def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
+        """Return the columns that an item applies to.
+
+        MariaDB counts GEOMETRY among the character columns, MySQL does not.
+        """
+        types = self.types
+        if types is None:
+            return range(len(item.types))
+        columns = [index for index, code in enumerate(item.types) if code in types]
+        if types is not CHARACTER:
+            return columns
+        if _lists_mariadb_columns(item, len(columns)) if item.mariadb is None else item.mariadb:
+            return [index for index, code in enumerate(item.types) if code in CHARACTER_MARIADB]
+        return columns
 
 
-def _numbers_reader(name: str) -> _ItemReader:
-    return lambda parser, item, columns: parser.read_numbers(item, columns, name)
-
-
-_READERS: Mapping[int, _ItemReader] = MappingProxyType(
+_F, _P, _V = OptionalField, _OptionalMetadataParser, _OptionalValueType
+_OPTIONAL_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
+_OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
     {
-        _F.SIGNEDNESS: _bits_reader("unsigned"),
-        _F.DEFAULT_CHARSET: _OptionalMetadataParser.read_default_charset,
-        _F.COLUMN_CHARSET: _OptionalMetadataParser.read_column_charsets,
-        _F.COLUMN_NAME: _OptionalMetadataParser.read_names,
-        _F.SET_STR_VALUE: _OptionalMetadataParser.read_choices,
-        _F.ENUM_STR_VALUE: _OptionalMetadataParser.read_choices,
-        _F.GEOMETRY_TYPE: _numbers_reader("geometry_type"),
-        _F.SIMPLE_PRIMARY_KEY: _OptionalMetadataParser.read_key,
-        _F.PRIMARY_KEY_WITH_PREFIX: _OptionalMetadataParser.read_key,
-        _F.ENUM_AND_SET_DEFAULT_CHARSET: _OptionalMetadataParser.read_default_charset,
-        _F.ENUM_AND_SET_COLUMN_CHARSET: _OptionalMetadataParser.read_column_charsets,
-        _F.COLUMN_VISIBILITY: _bits_reader("visible"),
-        _F.VECTOR_DIMENSIONALITY: _numbers_reader("dimension"),
+        _F.SIGNEDNESS: _V(_iter_bits, NUMERIC, _P.collect_bits, "unsigned"),
+        _F.DEFAULT_CHARSET: _V(_iter_default_charset, CHARACTER, _P.collect_default_charset),
+        _F.COLUMN_CHARSET: _V(_iter_numbers, CHARACTER, _P.collect_column_charsets),
+        _F.COLUMN_NAME: _V(_iter_names, None, _P.collect_names, "name"),
+        _F.SET_STR_VALUE: _V(_iter_choices, frozenset({_C.SET}), _P.collect_choices),
+        _F.ENUM_STR_VALUE: _V(_iter_choices, frozenset({_C.ENUM}), _P.collect_choices),
+        _F.GEOMETRY_TYPE: _V(_iter_numbers, frozenset({_C.GEOMETRY}), _P.collect_numbers, "geometry_type"),
+        _F.SIMPLE_PRIMARY_KEY: _V(_iter_key, None, _P.collect_key),
+        _F.PRIMARY_KEY_WITH_PREFIX: _V(_iter_key_with_prefix, None, _P.collect_key),
+        _F.ENUM_AND_SET_DEFAULT_CHARSET: _V(_iter_default_charset, ENUM_AND_SET, _P.collect_default_charset),
+        _F.ENUM_AND_SET_COLUMN_CHARSET: _V(_iter_numbers, ENUM_AND_SET, _P.collect_column_charsets),
+        _F.COLUMN_VISIBILITY: _V(_iter_bits, None, _P.collect_bits, "visible"),
+        _F.VECTOR_DIMENSIONALITY: _V(_iter_numbers, frozenset({_C.VECTOR}), _P.collect_numbers, "dimension"),
     }
 )
 
@@ -510,13 +473,13 @@ def parse_optional_metadata(
     for item in iter_optional_metadata(reader, [column.type for column in columns], mariadb):
         if not isinstance(item, OptionalMetadataItem):
             continue
-        read = _READERS.get(item.code)
-        if read is None:
+        value_type = _OPTIONAL_VALUES.get(item.code)
+        if value_type is None:
             continue
         if item.code in seen:
             raise MalformedError(f"TABLE_MAP: duplicate optional metadata {OptionalField(item.code).name}")
         seen.add(item.code)
-        read(parser, item, item.columns())
+        value_type.collect(parser, item, item.columns(), value_type.member)
         if item.value.bytes_left:
             raise MalformedError(f"{item.value.label}: {item.value.bytes_left:,} bytes too many")
     return parser.finish()
@@ -916,6 +879,19 @@ def encode_map_record(
             entry = [*(kernel_kind._replace(kind=0) if kind.kind in _UNCHECKED_KINDS else kernel_kind)]
         columns += entry + [0] * (COLUMN_SIZE // 4 - len(entry))
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
+
+
+def build_event_template(table_map: TableMap) -> bytes:
+    """Build the template of a table whose rows are written as events; empty if kernels cannot read them."""
+    try:
+        kinds = column_kinds(table_map)
+    except MalformedError:
+        return b""
+    if len(kinds) > MAX_COMPILED_COLUMNS or not kinds:
+        return b""
+    head = [len(kinds), 0, 0, 0, RECORD_HEAD + COLUMN_SIZE * len(kinds), len(table_map.body), 0, 0, 0, 0]
+    columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table_map.body + PAD
 
 
 class _TextPool:

@@ -50,7 +50,6 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     NO_CONDITION,
     NUMBER,
     STAMPED,
-    build_event_template,
 )
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
@@ -58,6 +57,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     PAD,
     RECORD_HEAD,
     TableMap,
+    build_event_template,
     column_kinds,
     encode_map_table,
 )

@@ -19,58 +19,60 @@ from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Collations and character sets ---
 
-BINARY = 63
-"""Collation of columns that hold bytes."""
-
 _NOPAD = 1024
 """MariaDB: number added to a collation's number for its NO PAD form."""
 _UCA1400 = 2048
 """MariaDB: first number of the uca1400 collations; each of the character sets below has 256 numbers."""
 _UCA1400_CHARSETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
-_COLLATIONS: Mapping[str, tuple[int, ...]] = {
-    "big5": (1, 84),
-    "latin2": (2, 9, 21, 27, 77),
-    "dec8": (3, 69),
-    "cp850": (4, 80),
-    "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
-    "hp8": (6, 72),
-    "koi8r": (7, 74),
-    "swe7": (10, 82),
-    "ascii": (11, 65),
-    "ujis": (12, 91),
-    "sjis": (13, 88),
-    "cp1251": (14, 23, 50, 51, 52),
-    "hebrew": (16, 71),
-    "tis620": (18, 89),
-    "euckr": (19, 85),
-    "latin7": (20, 41, 42, 79),
-    "koi8u": (22, 75),
-    "gb2312": (24, 86),
-    "greek": (25, 70),
-    "cp1250": (26, 34, 44, 66, 99),
-    "gbk": (28, 87),
-    "cp1257": (29, 58, 59),
-    "latin5": (30, 78),
-    "armscii8": (32, 64),
-    "utf8mb3": (33, 76, 83, 223),
-    "ucs2": (35, 90, 159),
-    "cp866": (36, 68),
-    "keybcs2": (37, 73),
-    "macce": (38, 43),
-    "macroman": (39, 53),
-    "cp852": (40, 81),
-    "utf8mb4": (45, 46, 255),
-    "utf16": (54, 55),
-    "utf16le": (56, 62),
-    "cp1256": (57, 67),
-    "utf32": (60, 61),
-    "binary": (BINARY,),
-    "geostd8": (92, 93),
-    "cp932": (95, 96),
-    "eucjpms": (97, 98),
-    "gb18030": (248, 249, 250),
+_CHARSETS: Mapping[str, tuple[str | None, int, tuple[int, ...]]] = {
+    "big5": ("big5", 2, (1, 84)),
+    "latin2": ("iso8859_2", 1, (2, 9, 21, 27, 77)),
+    "dec8": ("ascii", 1, (3, 69)),
+    "cp850": ("cp850", 1, (4, 80)),
+    "latin1": (None, 1, (5, 8, 15, 31, 47, 48, 49, 94)),
+    "hp8": ("hp_roman8", 1, (6, 72)),
+    "koi8r": ("koi8_r", 1, (7, 74)),
+    "swe7": (None, 1, (10, 82)),
+    "ascii": ("ascii", 1, (11, 65)),
+    "ujis": ("euc_jp", 3, (12, 91)),
+    "sjis": ("shift_jis", 2, (13, 88)),
+    "cp1251": ("cp1251", 1, (14, 23, 50, 51, 52)),
+    "hebrew": ("iso8859_8", 1, (16, 71)),
+    "tis620": ("tis_620", 1, (18, 89)),
+    "euckr": ("cp949", 2, (19, 85)),
+    "latin7": ("iso8859_13", 1, (20, 41, 42, 79)),
+    "koi8u": ("koi8_u", 1, (22, 75)),
+    "gb2312": ("gb2312", 2, (24, 86)),
+    "greek": ("iso8859_7", 1, (25, 70)),
+    "cp1250": ("cp1250", 1, (26, 34, 44, 66, 99)),
+    "gbk": ("gbk", 2, (28, 87)),
+    "cp1257": ("cp1257", 1, (29, 58, 59)),
+    "latin5": ("iso8859_9", 1, (30, 78)),
+    "armscii8": ("ascii", 1, (32, 64)),
+    "utf8mb3": ("utf_8", 3, (33, 76, 83, 223)),
+    "ucs2": ("utf_16_be", 2, (35, 90, 159)),
+    "cp866": ("cp866", 1, (36, 68)),
+    "keybcs2": ("ascii", 1, (37, 73)),
+    "macce": ("mac_latin2", 1, (38, 43)),
+    "macroman": ("mac_roman", 1, (39, 53)),
+    "cp852": ("cp852", 1, (40, 81)),
+    "utf8mb4": ("utf_8", 4, (45, 46, 255)),
+    "utf16": ("utf_16_be", 4, (54, 55)),
+    "utf16le": ("utf_16_le", 4, (56, 62)),
+    "cp1256": ("cp1256", 1, (57, 67)),
+    "utf32": ("utf_32_be", 4, (60, 61)),
+    "binary": (None, 1, (63,)),
+    "geostd8": ("ascii", 1, (92, 93)),
+    "cp932": ("cp932", 2, (95, 96)),
+    "eucjpms": ("euc_jp", 3, (97, 98)),
+    "gb18030": ("gb18030", 4, (248, 249, 250)),
 }
+"""Character set -> its Python codec, the size in bytes of its longest character (SHOW CHARACTER SET, Maxlen), and its
+collations.
+
+Sets that Python lacks but that contain ASCII are decoded as ASCII; other text stays bytes. swe7 has no codec.
+"""
 _COLLATION_RANGES = (
     (101, 124, "utf16"),
     (128, 151, "ucs2"),
@@ -85,61 +87,10 @@ _COLLATION_RANGES = (
     (736, 738, "utf32"),
 )
 
-_CODECS: Mapping[str, str] = MappingProxyType(
-    {
-        "big5": "big5",
-        "latin2": "iso8859_2",
-        "dec8": "ascii",
-        "cp850": "cp850",
-        "hp8": "hp_roman8",
-        "koi8r": "koi8_r",
-        "ascii": "ascii",
-        "ujis": "euc_jp",
-        "sjis": "shift_jis",
-        "cp1251": "cp1251",
-        "hebrew": "iso8859_8",
-        "tis620": "tis_620",
-        "euckr": "cp949",
-        "latin7": "iso8859_13",
-        "koi8u": "koi8_u",
-        "gb2312": "gb2312",
-        "greek": "iso8859_7",
-        "cp1250": "cp1250",
-        "gbk": "gbk",
-        "cp1257": "cp1257",
-        "latin5": "iso8859_9",
-        "armscii8": "ascii",
-        "utf8mb3": "utf_8",
-        "ucs2": "utf_16_be",
-        "cp866": "cp866",
-        "keybcs2": "ascii",
-        "macce": "mac_latin2",
-        "macroman": "mac_roman",
-        "cp852": "cp852",
-        "utf8mb4": "utf_8",
-        "utf16": "utf_16_be",
-        "utf16le": "utf_16_le",
-        "cp1256": "cp1256",
-        "utf32": "utf_32_be",
-        "geostd8": "ascii",
-        "cp932": "cp932",
-        "eucjpms": "euc_jp",
-        "gb18030": "gb18030",
-    }
-)
-"""Python codecs by character set. Sets that Python lacks but that contain ASCII are decoded as ASCII; other text stays
-bytes. swe7 has no codec.
-"""
-
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
 
-MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType(
-    {
-        "big5": 2, "ujis": 3, "sjis": 2, "euckr": 2, "gb2312": 2, "gbk": 2, "utf8mb3": 3, "ucs2": 2, "utf8mb4": 4,
-        "utf16": 4, "utf16le": 4, "utf32": 4, "cp932": 2, "eucjpms": 3, "gb18030": 4,
-    }
-)  # fmt: skip
-"""Size in bytes of the longest character, for sets with multi-byte characters (SHOW CHARACTER SET, Maxlen)."""
+MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType({name: size for name, (_, size, _) in _CHARSETS.items()})
+"""Size in bytes of the longest character of a character set."""
 
 TextDecoder = Callable[[bytes], str | bytes]
 """Function that returns text, or the unchanged bytes if they are not valid in the character set."""
@@ -147,7 +98,7 @@ TextDecoder = Callable[[bytes], str | bytes]
 
 @cache
 def _charsets_by_collation() -> Mapping[int, str]:
-    names = {number: name for name, numbers in _COLLATIONS.items() for number in numbers}
+    names = {number: name for name, (_, _, numbers) in _CHARSETS.items() for number in numbers}
     for first, last, name in _COLLATION_RANGES:
         names.update((number, name) for number in range(first, last + 1))
     return names
@@ -167,7 +118,7 @@ def charset_of_collation(collation: int | None) -> str | None:
 def normalize_charset_name(name: str) -> str | None:
     """Return this module's name for a character set written in SQL; None if it is unknown."""
     name = _ALIASES.get(name.lower(), name.lower())
-    return name if name in _COLLATIONS else None
+    return name if name in _CHARSETS else None
 
 
 @cache
@@ -180,7 +131,7 @@ def charset_decoder(charset: str | None) -> TextDecoder:
         return decode_utf8
     if charset == "latin1":
         return decode_latin1
-    codec = _CODECS.get(charset)
+    codec = _CHARSETS[charset][0] if charset in _CHARSETS else None
     if codec is None:
         return keep_bytes
     return (
@@ -440,6 +391,10 @@ HEX_KINDS = frozenset({ValueKind.GEOMETRY, ValueKind.VECTOR})
 """Kinds whose literal in SQL is their bytes; SQL does not compare them."""
 
 
+FIRST_SIZED = ValueKind.TEXT
+"""First kind with a length before its bytes; all later kinds have one too."""
+
+
 class ColumnKind(NamedTuple):
     """Encoding of the values of a column, as plain integers.
 
@@ -567,33 +522,3 @@ def decoder_kind(column: TableMapColumn, kind: ColumnKind) -> ColumnKind:
     if decode(_ASCII) != _ASCII.decode():
         return kind._replace(kind=UNSUPPORTED_KIND)
     return kind._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)
-
-
-# --- Value kinds as plain numbers ---
-
-SIGNED = ValueKind.SIGNED.value
-UNSIGNED = ValueKind.UNSIGNED.value
-FLOAT = ValueKind.FLOAT.value
-DOUBLE = ValueKind.DOUBLE.value
-DECIMAL = ValueKind.DECIMAL.value
-BIT = ValueKind.BIT.value
-ENUM = ValueKind.ENUM.value
-SET = ValueKind.SET.value
-YEAR = ValueKind.YEAR.value
-DATE = ValueKind.DATE.value
-TIME2 = ValueKind.TIME2.value
-DATETIME2 = ValueKind.DATETIME2.value
-TIMESTAMP2 = ValueKind.TIMESTAMP2.value
-TIME = ValueKind.TIME.value
-DATETIME = ValueKind.DATETIME.value
-TIMESTAMP = ValueKind.TIMESTAMP.value
-TEXT = ValueKind.TEXT.value
-UTF8 = ValueKind.UTF8.value
-GUESS = ValueKind.GUESS.value
-BYTES = ValueKind.BYTES.value
-GEOMETRY = ValueKind.GEOMETRY.value
-UUID = ValueKind.UUID.value
-INET4 = ValueKind.INET4.value
-
-FIRST_SIZED = TEXT
-"""First kind with a length before its bytes; all later kinds have one too."""

@@ -111,9 +111,6 @@ class _TimeTexts(dict[int, str]):
 _dates = _DateTexts()
 _times = _TimeTexts()
 
-DATETIME_ZERO = 0x80_0000_0000
-TIME_ZERO = 0x80_0000
-
 
 def format_date(raw: bytes) -> str:
     """Format a DATE of 3 bytes: day 5 bits, month 4 bits, year 15 bits."""
@@ -127,14 +124,6 @@ def format_fraction(units: int, width: int, digits: int) -> str:
     return "." + (text[:digits] if len(text) == 2 * width else text)
 
 
-def format_datetime2_seconds(raw: bytes) -> str:
-    """Format a DATETIME2 without fraction."""
-    packed = int.from_bytes(raw, "big") - DATETIME_ZERO
-    if packed < 0:
-        return "-" + format_datetime(-packed)
-    return _dates[packed >> 17] + _times[packed & 0x1FFFF]
-
-
 def format_datetime(packed: int) -> str:
     """Format year * 13 + month, day, hour, minute, second packed in 40 bits."""
     return _dates[packed >> 17] + _times[packed & 0x1FFFF]
@@ -145,38 +134,33 @@ def format_time(packed: int) -> str:
     return f"{packed >> 12 & 1023:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
 
 
-@cache
-def make_datetime2_reader(digits: int) -> Callable[[bytes], str]:
-    """Create a function that formats a DATETIME2 with `digits` digits of a fraction."""
-    if not digits:
-        return format_datetime2_seconds
-    width = (digits + 1) // 2
-    zero, shift, mask = DATETIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
-
-    def read(raw: bytes) -> str:
-        packed = int.from_bytes(raw, "big") - zero
-        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-        return sign + format_datetime(packed >> shift) + format_fraction(packed & mask, width, digits)
-
-    return read
+def _split_sign(packed: int) -> tuple[str, int]:
+    """Return the sign as text, and the absolute value."""
+    return ("-", -packed) if packed < 0 else ("", packed)
 
 
 @cache
-def make_time2_reader(digits: int) -> Callable[[bytes], str]:
-    """Create a function that formats a TIME2.
+def _make_packed_reader(format_seconds: Callable[[int], str], size: int, digits: int) -> Callable[[bytes], str]:
+    """Create a function that formats `size` bytes and a fraction of `digits` digits.
 
-    A negative time is stored as the negative of the whole number, fraction included.
+    Both are one number, which is stored with an inverted sign bit.
     """
     width = (digits + 1) // 2
-    zero, shift, mask = TIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
+    shift, mask = 8 * width, (1 << 8 * width) - 1
+    zero = 1 << 8 * (size + width) - 1
 
     def read(raw: bytes) -> str:
-        packed = int.from_bytes(raw, "big") - zero
-        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-        text = sign + format_time(packed >> shift)
+        sign, packed = _split_sign(int.from_bytes(raw, "big") - zero)
+        text = sign + format_seconds(packed >> shift)
         return text + format_fraction(packed & mask, width, digits) if digits else text
 
     return read
+
+
+make_datetime2_reader = partial(_make_packed_reader, format_datetime, 5)
+"""Create a function that formats a DATETIME2 with this number of digits of a fraction."""
+make_time2_reader = partial(_make_packed_reader, format_time, 3)
+"""Create a function that formats a TIME2 with this number of digits of a fraction."""
 
 
 @cache
@@ -206,8 +190,7 @@ def format_old_timestamp(raw: bytes) -> str:
 
 def format_old_time(raw: bytes) -> str:
     """Format a TIME of MySQL before 5.6: HHMMSS as a signed decimal number of 3 bytes."""
-    packed = int.from_bytes(raw, "little", signed=True)
-    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    sign, packed = _split_sign(int.from_bytes(raw, "little", signed=True))
     return f"{sign}{packed // 10000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"
 
 
@@ -218,22 +201,16 @@ def format_old_datetime(raw: bytes) -> str:
     return f"{date_} {clock // 10000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"
 
 
-def format_json_datetime(packed: int) -> str:
-    """Format a DATETIME or TIMESTAMP in binary JSON: like DATETIME2 with 24 bits of microseconds, signed."""
-    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-    return f"{sign}{format_datetime(packed >> 24)}.{packed & 0xFFFFFF:06d}"
+def _format_json_micros(format_seconds: Callable[[int], str], packed: int) -> str:
+    """Format a temporal value in binary JSON: signed, with 24 bits of microseconds."""
+    sign, packed = _split_sign(packed)
+    return f"{sign}{format_seconds(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
-def format_json_date(packed: int) -> str:
+def _format_json_date(packed: int) -> str:
     """Format a DATE in binary JSON: a DATETIME whose time is ignored."""
-    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    sign, packed = _split_sign(packed)
     return sign + _dates[packed >> 41]
-
-
-def format_json_time(packed: int) -> str:
-    """Format a TIME in binary JSON: like TIME2 with 24 bits of microseconds, signed."""
-    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-    return f"{sign}{format_time(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 @cache
@@ -275,8 +252,7 @@ def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
     zero = 839 * 3600 * unit
 
     def read(raw: bytes) -> str:
-        packed = int.from_bytes(raw, "big") - zero
-        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        sign, packed = _split_sign(int.from_bytes(raw, "big") - zero)
         seconds, part = divmod(packed, unit)
         return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{part:0{digits}d}"
 
@@ -490,15 +466,12 @@ def _make_object(keys: list[str | bytes], values: list[Any]) -> Any:
     return named if is_plain else {"$map": [list(pair) for pair in zip(keys, values, strict=True)]}
 
 
-_TEMPORAL_FORMATS = {
-    ColumnType.TIMESTAMP: ("$timestamp", format_json_datetime),
-    ColumnType.DATETIME: ("$datetime", format_json_datetime),
-    ColumnType.TIMESTAMP2: ("$timestamp", format_json_datetime),
-    ColumnType.DATETIME2: ("$datetime", format_json_datetime),
-    ColumnType.DATE: ("$date", format_json_date),
-    ColumnType.NEWDATE: ("$date", format_json_date),
-    ColumnType.TIME: ("$time", format_json_time),
-    ColumnType.TIME2: ("$time", format_json_time),
+_format_json_datetime, _format_json_time = (partial(_format_json_micros, one) for one in (format_datetime, format_time))
+_TEMPORAL_FORMATS: Mapping[int, tuple[str, Callable[[int], str]]] = {
+    **dict.fromkeys((ColumnType.TIMESTAMP, ColumnType.TIMESTAMP2), ("$timestamp", _format_json_datetime)),
+    **dict.fromkeys((ColumnType.DATETIME, ColumnType.DATETIME2), ("$datetime", _format_json_datetime)),
+    **dict.fromkeys((ColumnType.DATE, ColumnType.NEWDATE), ("$date", _format_json_date)),
+    **dict.fromkeys((ColumnType.TIME, ColumnType.TIME2), ("$time", _format_json_time)),
 }
 """Column type -> (member name in the JSON output, function that formats the value)."""
 
@@ -511,7 +484,7 @@ def _decode_opaque(code: int, raw: bytes) -> Any:
             raise MalformedError(f"JSON: a decimal of precision {precision} and scale {scale}")
         return {"$decimal": make_decimal_reader(precision, scale)(raw[2:])}
     if code in _TEMPORAL_FORMATS and len(raw) == 8:
-        member, format_value = _TEMPORAL_FORMATS[ColumnType(code)]
+        member, format_value = _TEMPORAL_FORMATS[code]
         return {member: format_value(int.from_bytes(raw, "little", signed=True))}
     return raw
 
@@ -664,32 +637,26 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
         ValueKind.INET6: partial(_read_padded, 16, _read_inet6),
     }
 )
-_MARIADB_TEMPORAL: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
+_PARAMETER_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
     {
+        ValueKind.DECIMAL: lambda parameter: make_decimal_reader(parameter >> 8, parameter & 0xFF),
         ValueKind.TIME: make_mariadb_time_reader,
         ValueKind.DATETIME: make_mariadb_datetime_reader,
         ValueKind.TIMESTAMP: make_mariadb_timestamp_reader,
-    }
-)
-_FRACTION_READERS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
-    {
         ValueKind.TIME2: make_time2_reader,
         ValueKind.DATETIME2: make_datetime2_reader,
         ValueKind.TIMESTAMP2: make_timestamp2_reader,
     }
 )
+"""Kind -> function that creates the reader for a parameter; a kind that is in `_READERS`, too, may have none."""
 
 
 def value_reader(column: TableMapColumn, kind: ColumnKind) -> Callable[[bytes], Any] | None:
     """Return the function that decodes a value from its bytes; None if it needs a budget (JSON, compressed)."""
-    if kind.kind in _MARIADB_TEMPORAL and kind.parameter:
-        return _MARIADB_TEMPORAL[kind.kind](kind.parameter)
+    if kind.kind in _PARAMETER_READERS and (kind.parameter or kind.kind not in _READERS):
+        return _PARAMETER_READERS[kind.kind](kind.parameter)
     if kind.kind in _READERS:
         return _READERS[kind.kind]
-    if kind.kind in _FRACTION_READERS:
-        return _FRACTION_READERS[kind.kind](kind.parameter)
-    if kind.kind == ValueKind.DECIMAL:
-        return make_decimal_reader(kind.parameter >> 8, kind.parameter & 0xFF)
     if kind.kind in (ValueKind.ENUM, ValueKind.SET):
         if column.values is None:
             return _read_unsigned

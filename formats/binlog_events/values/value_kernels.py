@@ -19,34 +19,9 @@ from binlogtool.format_api.schema_fields import (
     load_big_endian,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.values.column_types import (
-    BIT,
-    BYTES,
-    DATE,
-    DATETIME,
-    DATETIME2,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FIRST_SIZED,
-    FLOAT,
-    GEOMETRY,
-    GUESS,
-    INET4,
-    SET,
-    SIGNED,
-    TEXT,
-    TIME,
-    TIME2,
-    TIMESTAMP,
-    TIMESTAMP2,
-    UNSIGNED,
-    UTF8,
-    UUID,
-    YEAR,
-)
+from binlogtool.formats.binlog_events.values.column_types import FIRST_SIZED, ValueKind
 
-# ruff: noqa: D102, SIM109 - methods are described in their class; kernels have no `in`
+# ruff: noqa: D102 - methods are described in their class; kernels have no `in`
 
 UNSUPPORTED = -2
 """The general writer must take the value: a sink has no form of it, or it is not valid."""
@@ -218,9 +193,9 @@ def pack_clock(number: int) -> int:
 @kernel_template(load_signed, load_little_endian, pack_clock)
 def decode_old_temporal(buf: UInt8s, pos: int, kind: int, sink: ValueSink, at: int) -> int:
     """Decode a TIME, DATETIME or TIMESTAMP of MySQL before 5.6: decimal numbers, and seconds since 1970."""
-    if kind == TIMESTAMP:
+    if kind == ValueKind.TIMESTAMP:
         return sink.write_timestamp(load_little_endian(buf, pos, 4), 0, 0, at)
-    if kind == TIME:
+    if kind == ValueKind.TIME:
         number = load_signed(buf, pos, 3)
         clock = pack_clock(abs(number))
         return UNSUPPORTED if clock < 0 else sink.write_time(number < 0, clock, 0, 0, at)
@@ -277,17 +252,17 @@ def decode_sized_value(buf: UInt8s, pos: int, limit: int, kind: int, parameter: 
     Args:
         parameter: of TEXT, the highest byte that equals its Unicode character; of BYTES, the width of the column.
     """
-    if kind == UTF8 or kind == GUESS:
+    if kind == ValueKind.UTF8 or kind == ValueKind.GUESS:
         return sink.write_utf8(buf, pos, limit, at)
-    if kind == TEXT:
+    if kind == ValueKind.TEXT:
         return sink.write_text(buf, pos, limit, parameter, at)
-    if kind == BYTES:
+    if kind == ValueKind.BYTES:
         return sink.write_bytes(buf, pos, limit, parameter, at)
-    if kind == GEOMETRY and limit - pos > 4:
+    if kind == ValueKind.GEOMETRY and limit - pos > 4:
         return sink.write_geometry(buf, pos, limit, at)
-    if kind == UUID and limit - pos == 16:
+    if kind == ValueKind.UUID and limit - pos == 16:
         return decode_uuid(buf, pos, sink, at)
-    if kind == INET4 and limit - pos == 4:
+    if kind == ValueKind.INET4 and limit - pos == 4:
         return decode_inet4(buf, pos, sink, at)
     return UNSUPPORTED
 
@@ -300,32 +275,32 @@ def decode_value(buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, s
     """Decode the value `buf[pos:limit]` to a sink; kind and parameter: see `column_types.ValueKind`."""
     if kind >= FIRST_SIZED:
         return decode_sized_value(buf, pos, limit, kind, parameter, sink, at)
-    if kind == SIGNED:
+    if kind == ValueKind.SIGNED:
         return sink.write_signed(load_signed(buf, pos, limit - pos), at)
-    if kind == UNSIGNED:
+    if kind == ValueKind.UNSIGNED:
         return sink.write_unsigned(load_little_endian(buf, pos, limit - pos), limit - pos, at)
-    if kind == DATETIME2:
+    if kind == ValueKind.DATETIME2:
         return decode_datetime2(buf, pos, parameter, sink, at)
-    if kind == TIMESTAMP2:
+    if kind == ValueKind.TIMESTAMP2:
         return decode_timestamp2(buf, pos, parameter, sink, at)
-    if kind == DECIMAL:
+    if kind == ValueKind.DECIMAL:
         return decode_decimal(buf, pos, parameter >> 8, parameter & 255, sink, at)
-    if kind == DOUBLE:
+    if kind == ValueKind.DOUBLE:
         return sink.write_double(load_little_endian(buf, pos, 8), at)
-    if kind == FLOAT:
+    if kind == ValueKind.FLOAT:
         return sink.write_float(load_little_endian(buf, pos, 4), at)
-    if kind == DATE:
+    if kind == ValueKind.DATE:
         return sink.write_date(load_little_endian(buf, pos, 3), at)
-    if kind == TIME2:
+    if kind == ValueKind.TIME2:
         return decode_time2(buf, pos, parameter, sink, at)
-    if kind == YEAR:
+    if kind == ValueKind.YEAR:
         return sink.write_unsigned(1900 + buf[pos] if buf[pos] else 0, 1, at)
-    if kind == BIT:
+    if kind == ValueKind.BIT:
         return sink.write_bits(load_big_endian(buf, pos, limit - pos), parameter, at)
-    if kind == ENUM:
+    if kind == ValueKind.ENUM:
         return sink.write_enum(load_little_endian(buf, pos, limit - pos), at)
-    if kind == SET:
+    if kind == ValueKind.SET:
         return sink.write_set(load_little_endian(buf, pos, limit - pos), at)
-    if parameter == 0 and (kind == TIME or kind == DATETIME or kind == TIMESTAMP):
+    if parameter == 0 and (kind == ValueKind.TIME or kind == ValueKind.DATETIME or kind == ValueKind.TIMESTAMP):
         return decode_old_temporal(buf, pos, kind, sink, at)
     return UNSUPPORTED

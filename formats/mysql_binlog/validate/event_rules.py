@@ -23,9 +23,15 @@ from binlogtool.formats.binlog_events.event_schemas import (
     parse_query,
     parse_xid,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import build_event_template, count_image_rows
+from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows, parse_rows_head
-from binlogtool.formats.binlog_events.rows.table_map import PAD, UNKNOWN_FRACTIONS, TableMap, parse_table_map
+from binlogtool.formats.binlog_events.rows.table_map import (
+    PAD,
+    UNKNOWN_FRACTIONS,
+    TableMap,
+    build_event_template,
+    parse_table_map,
+)
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,

@@ -76,7 +76,7 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.literals import SQL_QUOTE, SqlValue, put_hex, put_literal
-from binlogtool.formats.binlog_events.values.column_types import UNSIGNED
+from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
     COMPRESSED_V2_OFFSET,
@@ -469,7 +469,7 @@ def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: i
     if clause == 2 and flags & NO_CONDITION:
         return -2
     if clause == 2 and flags & NUMBER:
-        kind = UNSIGNED
+        kind = ValueKind.UNSIGNED
     end = put_literal(
         memory.buf,
         p,
@@ -571,7 +571,7 @@ def put_row(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: i
     """Write one row; return (offset after its images, end of the output)."""
     middle = p
     if images.kind == UPDATED:
-        middle = skip_image(memory.buf, p, memory.n, images.before, images.befores, memory.texts, memory.r)
+        middle = skip_image(memory.buf, p, memory.n, memory.buf, images.before, images.befores, memory.texts, memory.r)
         if middle < 0:
             return p, -2
     images_end = p
