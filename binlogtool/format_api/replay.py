@@ -57,6 +57,11 @@ class ReplayStop(NamedTuple):
     why: str
 
 
+DIRECTORY, DANGLING_LINK, FILE_LINK, FIFO = "directory", "dangling link", "link to a file", "FIFO"
+UNOPENABLE = "socket or link that cannot be opened"
+"""Kinds of entries of a log's directory that are no regular files, symbolic links followed."""
+
+
 class ExaminedFile(msgspec.Struct, frozen=True):
     """Verified file of the log.
 
@@ -93,6 +98,7 @@ class ReplaySituation(msgspec.Struct, frozen=True):
             Then the log ends, without damage, with the last record that was fed.
         server_version: version of the server that starts, given by the user; None = the one that wrote the files.
         max_memory: bytes that the rules may use for rows.
+        other_entries: name of each entry of the directory itself that is no regular file -> its kind (`DIRECTORY`, …).
     """
 
     files: tuple[ExaminedFile, ...]
@@ -105,6 +111,7 @@ class ReplaySituation(msgspec.Struct, frozen=True):
     ended_early: Callable[[], bool] = lambda: False
     server_version: str | None = None
     max_memory: int = 1 << 28
+    other_entries: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
 
 class ReadPlan(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.replay import (
     APPLIED,
+    DANGLING_LINK,
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -185,6 +186,7 @@ class TarantoolReplayer:
                 self._check_vclock()
                 self._check_secondary_keys()
                 self._check_registered()
+                self._check_last_log()
         return rulings, self._create_outcome()
 
     def _finish_transactions(self) -> list[Ruling]:
@@ -313,6 +315,13 @@ class TarantoolReplayer:
             if self._is_anonymous:
                 text += ": an anonymous replica starts with replication_anon = true and read_only = true"
             self._stop = ReplayStop(snapshot.name, None, text)
+
+    def _check_last_log(self) -> None:
+        """Check the name of the log that the server writes next: it opens what already has this name (`wal_open`)."""
+        name = f"{sum(self._vclock.values()):020d}.xlog"
+        kind = self._situation.other_entries.get(name, DANGLING_LINK)
+        if self._stop is None and kind != DANGLING_LINK:
+            self._stop = ReplayStop(name, None, f"failed to open file './{name}'")
 
     # -- runs of similar rows --------------------------------------------------------------------------------------
 
