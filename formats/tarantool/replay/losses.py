@@ -85,6 +85,9 @@ _MAX_HEADER_SIZE = 300
 """Size in bytes within which every header ends; a shorter file without an empty line holds no rows."""
 
 
+RESTORED = "the snapshot (.snap) that these files continue"
+
+
 def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[Step]:
     """List steps that help after a start that ends at `stop`; [] if rows would be lost, or no remedy is known."""
     if stop is None or not situation.is_directory or situation.policy == "force":
@@ -98,7 +101,22 @@ def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[S
         if kind == DANGLING_LINK:
             text = f"restore the file that the link {stop.file} names, or move the link away"
         return [_propose_move(path, text)]
+    if "invalid instance UUID" in stop.why and not any(file.name.endswith(".snap") for file in situation.files):
+        return [
+            {
+                "what": f"restore {RESTORED} from a backup or a replica: without it the server refuses them",
+                "command": None,
+            },
+            *list_vylogs_to_restore(situation),
+        ]
     return list(_find_steps(stop, {file.name: file for file in situation.files}))
+
+
+def list_vylogs_to_restore(situation: ReplaySituation) -> list[Step]:
+    """List a step for each damaged metadata log: its records refer to each other, so no part of it can be kept."""
+    damaged = (file for file in situation.files if file.name.endswith(".vylog") and file.tail is not None)
+    names = [file.name for file in damaged if file.tail is not None and file.tail.first_damage is not None]
+    return [{"what": f"restore {name}, if a backup or a replica has it", "command": None} for name in names]
 
 
 def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator[Step]:

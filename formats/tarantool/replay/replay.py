@@ -27,7 +27,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
 from binlogtool.formats.tarantool.replay.data_model import ReplayedSpaces, check_request
-from binlogtool.formats.tarantool.replay.losses import ReplayLosses, list_remedies
+from binlogtool.formats.tarantool.replay.losses import RESTORED, ReplayLosses, list_remedies, list_vylogs_to_restore
 from binlogtool.formats.tarantool.replay.server_reader import ServerVersion
 from binlogtool.formats.tarantool.replay.startup import (
     CandidateFile,
@@ -763,6 +763,9 @@ class TarantoolReplayer:
         is_undecided = starts is None and stop is None and self._situation.is_directory and not self._can_decide()
         if is_undecided and "startup" not in details:
             details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
+            if vylogs := list_vylogs_to_restore(self._situation):
+                text = f"restore {RESTORED}, or move them to the directory (memtx_dir) that has it, to diagnose both"
+                details["startup"]["remedy"] = [*vylogs, {"what": text, "command": None}]
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.get_name, self._catalog.vinyl))
         verdict = None if startup.vylog is None else startup.vylog.file.verdict
@@ -827,10 +830,7 @@ class TarantoolReplayer:
                 "no snapshot in this directory: the server creates a new, empty instance, and reads none of these rows"
             )
             for file in logs:
-                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=_RESTORED)
-
-
-_RESTORED = "the snapshot (.snap) that these files continue"
+                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=RESTORED)
 
 
 def _classify_fault(fault: str, body: Any) -> str:
