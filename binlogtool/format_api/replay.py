@@ -261,6 +261,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
         decode_extras: the part of `OutputRules.decode_extras` that the rules need, called instead of it; None = all of
             it.
         uses_server_version: The rules depend on the version of the server (`--server-version`).
+        starts_without_files: The server starts in an empty directory as with an empty log.
         compiled: (replayer, effect reader (None = not needed), limits) -> the compiled code of one replay.
     """
 
@@ -275,6 +276,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
     compiled: Callable[[Any, Any, Limits], CompiledReplay] | None = None
     uses_server_version: bool = False
+    starts_without_files: bool = False
 
 
 @cache
