@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from binlogtool.core.open_file import HEAD_BYTES, is_url
-from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.open_log import FilePart, LogReader, open_log
 from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from binlogtool.export.finish_tables import FinishedFile
     from binlogtool.export.write_tables import TypedRows
 
+
+_HOLE_IDS = ("missing-member", "gap-in-sequence")
 
 # --- Hashes of the bytes read of growing files ---
 
@@ -574,6 +576,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         ]
         if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
+        holes = self._find_holes(source, known_inputs, after)
+        if holes.errors and self.selection.on_damage == "stop":
+            return self._build_stopped_manifest(holes)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
             writer = self._create_writer(folder, commit_number, source, last_commit)
@@ -592,7 +597,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 check_columns_exist(files, where, ReadOptions("auto", self.limits, self.backend, self.hints))
             proof = writer.check_output()
             if writer.finding_tally.errors and self.selection.on_damage == "stop":
-                return self._build_stopped_manifest(writer)
+                return self._build_stopped_manifest(writer.finding_tally)
             before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
             last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)
             added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
@@ -603,7 +608,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             outputs=(*last_commit.outputs, *added),
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
-            findings=tuple(writer.finding_tally.listed),
+            findings=(*writer.finding_tally.listed, *holes.listed),
             tables=writer.to_known() if isinstance(writer, TypedRunFiles) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
@@ -620,7 +625,27 @@ class AppendJob(msgspec.Struct, frozen=True):
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
         )
         details = writer.describe() if isinstance(writer, TypedRunFiles) else {}
-        return replace(manifest, details={**manifest.details, **details})
+        return replace(
+            manifest,
+            findings=(*manifest.findings, *holes.listed),
+            finding_counts=dict(Counter(manifest.finding_counts) + holes.counts),
+            details={**manifest.details, **details},
+        )
+
+    def _find_holes(
+        self, source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+    ) -> FindingTally:
+        """Find where files are missing before files that no earlier run has read."""
+        tally = FindingTally()
+        names = [name for name, _ in source.list_files() if name in after and not is_url(name)]
+        if len(names) < 2 or set(names) <= known_inputs.keys():
+            return tally
+        read_options = ReadOptions("auto", self.limits, self.backend, self.hints)
+        with contextlib.suppress(InputOutputError), open_log(names, read_options, LogReader) as log:
+            for one in log.find_broken_links(self.selection):
+                if one.file not in known_inputs and one.finding.id in _HOLE_IDS:
+                    tally.add(one.file, finding_to_value(one.finding), damage=True)
+        return tally
 
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit
@@ -687,10 +712,10 @@ class AppendJob(msgspec.Struct, frozen=True):
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def _build_stopped_manifest(self, writer: RunFileWriter) -> Manifest:
+    def _build_stopped_manifest(self, tally: FindingTally) -> Manifest:
         return Manifest(
             to="", output="", complete=False, on_damage=self.selection.on_damage, inputs=(), outputs=(), rows=0,
-            damage=0, findings=tuple(writer.finding_tally.listed), finding_counts=dict(writer.finding_tally.counts),
+            damage=0, findings=tuple(tally.listed), finding_counts=dict(tally.counts),
         )  # fmt: skip
 
     def _build_manifest(
