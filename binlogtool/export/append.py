@@ -63,7 +63,7 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
-from binlogtool.findings import ENCRYPTED, Finding, Severity, finding_to_value
+from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.limits import Limits
@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from binlogtool.export.finish_tables import FinishedFile
     from binlogtool.export.write_tables import TypedRows
 
-
-_HOLE_IDS = ("missing-member", "gap-in-sequence")
 
 # --- Hashes of the bytes read of growing files ---
 
@@ -643,7 +641,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         read_options = ReadOptions("auto", self.limits, self.backend, self.hints)
         with contextlib.suppress(InputOutputError), open_log(names, read_options, LogReader) as log:
             for one in log.find_broken_links(self.selection):
-                if one.file not in known_inputs and one.finding.id in _HOLE_IDS:
+                if one.file not in known_inputs and one.finding.id in HOLE_IDS:
                     tally.add(one.file, finding_to_value(one.finding), damage=True)
         return tally
 
