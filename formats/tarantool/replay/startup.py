@@ -442,7 +442,8 @@ class CandidateFile(NamedTuple):
     Attributes:
         number: number in its name.
         fault: (offset, server's message) about its header, or None.
-        kind: kind of a directory entry that is no regular file (`ReplaySituation.other_entries`); "" = a file.
+        kind: kind of a directory entry that is no regular file (`ReplaySituation.other_entries`); "" = a file;
+            `DANGLING_LINK` also where no file has the name that the server opens.
     """
 
     file: ExaminedFile
@@ -621,7 +622,7 @@ class _StartupPlanner:
         name = posixpath.join(directory, f"{listed_file.number:020d}.{kind}")
         opened_file = next((c for c in self._files[kind] if c.name == name), None)
         if opened_file is None:
-            fault = (None, f"failed to open '{format_path(name)}' file")
+            fault = (None if listed_file.kind else 0, f"failed to open '{format_path(name)}' file")
             return listed_file._replace(fault=fault, kind=DANGLING_LINK)
         if opened_file.fault is None and not all(is_vclock_ordered(opened_file.vclock, c.vclock) for c in before):
             line = opened_file.context.text.get_line("vclock")
@@ -665,7 +666,7 @@ class _StartupPlanner:
         if newest is None and unscanned is not None:  # opened by its name, whatever the scan found
             _require_valid_header(unscanned)
             newest = unscanned
-        self._skip_files(self._files["vylog"], newest, "older-file")
+        self._skip_files((c for c in self._files["vylog"] if c.name not in self._passed), newest, "older-file")
         if newest is not None and not is_vclock_at_most(newest.vclock, start) and self._start_vclock is None:
             raise StartRefusedError(ReplayStop(newest.name, None, "Can't find snapshot"))
         if newest is not None and not is_same_vclock(newest.vclock, start) and self._start_vclock is None:
