@@ -67,6 +67,10 @@ STATEMENT_LEFT_OUT = (
 ROWS_NOT_LOGGED = "rows-not-logged"  # the log has a statement in place of the rows that it changed
 COLUMNS_UNKNOWN = "columns-unknown"  # neither the log nor --schema names the columns of a table
 NOT_REVERSIBLE = "not-reversible"  # a flashback cannot reverse an event
+HOLE_IDS = ("missing-member", "gap-in-sequence")
+"""Files of a log do not follow each other because files between them are missing."""
+BEYOND_LIMITS = ("nesting-too-deep", "inflate-limit")
+"""Content that is not decoded because of a limit of this program."""
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 ORDER_IDS = ("meta-mismatch", "sequence-regression")

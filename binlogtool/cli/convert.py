@@ -292,6 +292,12 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     if unlogged := manifest.details.get("untold"):
         hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
         yield f"lost   {format_quantity(unlogged, 'record')} whose rows are not in the log; {hint}"
+    if manifest.undecoded:
+        accept = "; --on-damage skip accepts the loss" if manifest.on_damage == "stop" else ""
+        yield (
+            f"lost   the content of {format_quantity(manifest.undecoded, 'record')}, which is beyond a limit of this "
+            f"program: raise --max depth=N or --max inflate=SIZE{accept}"
+        )
     yield from (f"spark  {escape(text)}" for text in manifest.spark_messages)
     if left_out := manifest.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"

@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from binlogtool.core.open_file import HEAD_BYTES, is_url
-from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.open_log import FilePart, LogReader, open_log
 from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import (
@@ -70,7 +70,7 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
-from binlogtool.findings import ENCRYPTED, Finding, Severity, finding_to_value
+from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
 from binlogtool.limits import Limits
@@ -551,6 +551,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         ]
         if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
+        holes = self._find_holes(source, known_inputs, after)
+        if holes.stops(self.request.selection):
+            return holes.build_manifest(self.request.selection)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
             writer = self._create_writer(folder, commit_number, source, last_commit)
@@ -580,7 +583,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             outputs=(*last_commit.outputs, *added),
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
-            findings=tuple(writer.finding_tally.listed),
+            findings=(*writer.finding_tally.listed, *holes.listed),
             tables=writer.to_known() if isinstance(writer, TypedRunFiles) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
@@ -597,7 +600,27 @@ class AppendJob(msgspec.Struct, frozen=True):
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
         )
         details = writer.describe() if isinstance(writer, TypedRunFiles) else {}
-        return replace(manifest, details={**manifest.details, **details})
+        return replace(
+            manifest,
+            findings=(*manifest.findings, *holes.listed),
+            finding_counts=dict(Counter(manifest.finding_counts) + holes.counts),
+            details={**manifest.details, **details},
+        )
+
+    def _find_holes(
+        self, source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+    ) -> FindingTally:
+        """Find where files are missing before files that no earlier run has read."""
+        tally = FindingTally()
+        names = [name for name, _ in source.list_files() if name in after and not is_url(name)]
+        if len(names) < 2 or set(names) <= known_inputs.keys():
+            return tally
+        read_options, selection = self.request.read_options(), self.request.selection
+        with contextlib.suppress(InputOutputError), open_log(names, read_options, LogReader) as log:
+            for one in log.find_broken_links(selection):
+                if one.file not in known_inputs and one.finding.id in HOLE_IDS:
+                    tally.add(one.file, finding_to_value(one.finding), damage=True)
+        return tally
 
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit

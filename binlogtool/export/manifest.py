@@ -27,7 +27,7 @@ from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
-from binlogtool.findings import CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
+from binlogtool.findings import BEYOND_LIMITS, CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
 from binlogtool.format_api.format import FileHead, Hints
 from binlogtool.format_api.json_values import pick_members
 from binlogtool.limits import MIB, Limits, parse_size
@@ -261,16 +261,21 @@ class Manifest(msgspec.Struct, frozen=True):
         """Exit status of `convert`.
 
         0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could not
-        be read, records have rows that no table holds (`on_damage` stop), reversed rows were changed later, or a
-        statement removed rows that a flashback cannot restore. 6 = a key is missing.
+        be read, records have rows that no table holds or content beyond a limit (`on_damage` stop), reversed rows were
+        changed later, or a statement removed rows that a flashback cannot restore. 6 = a key is missing.
         """
         if ENCRYPTED in self.finding_counts:
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
         lost = lost or any("packed_size" in finding["facts"] for finding in self.findings)
-        missing = lost or (self.details.get("untold") and self.on_damage == "stop")
+        missing = lost or ((self.details.get("untold") or self.undecoded) and self.on_damage == "stop")
         incomplete = missing or not self.finding_counts.keys().isdisjoint((CHANGED_LATER, NOT_REVERSIBLE))
         return 1 if incomplete or not self.complete else 0
+
+    @property
+    def undecoded(self) -> int:
+        """Number of records whose content was not decoded because of a limit of this program."""
+        return sum(self.finding_counts.get(one, 0) for one in BEYOND_LIMITS)
 
     @property
     def spark_messages(self) -> tuple[str, ...]:

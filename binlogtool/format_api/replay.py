@@ -57,6 +57,11 @@ class ReplayStop(NamedTuple):
     why: str
 
 
+DIRECTORY, DANGLING_LINK, FILE_LINK, FIFO = "directory", "dangling link", "link to a file", "FIFO"
+UNOPENABLE = "socket or link that cannot be opened"
+"""Kinds of entries of a log's directory that are no regular files, symbolic links followed."""
+
+
 class ExaminedFile(msgspec.Struct, frozen=True):
     """Verified file of the log.
 
@@ -93,6 +98,7 @@ class ReplaySituation(msgspec.Struct, frozen=True):
             Then the log ends, without damage, with the last record that was fed.
         server_version: version of the server that starts, given by the user; None = the one that wrote the files.
         max_memory: bytes that the rules may use for rows.
+        other_entries: name of each entry of the directory itself that is no regular file -> its kind (`DIRECTORY`, …).
     """
 
     files: tuple[ExaminedFile, ...]
@@ -105,6 +111,7 @@ class ReplaySituation(msgspec.Struct, frozen=True):
     ended_early: Callable[[], bool] = lambda: False
     server_version: str | None = None
     max_memory: int = 1 << 28
+    other_entries: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
@@ -254,6 +261,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
         decode_extras: the part of `OutputRules.decode_extras` that the rules need, called instead of it; None = all of
             it.
         uses_server_version: The rules depend on the version of the server (`--server-version`).
+        starts_without_files: The server starts in an empty directory as with an empty log.
         compiled: (replayer, effect reader (None = not needed), limits) -> the compiled code of one replay.
     """
 
@@ -268,6 +276,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
     decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
     compiled: Callable[[Any, Any, Limits], CompiledReplay] | None = None
     uses_server_version: bool = False
+    starts_without_files: bool = False
 
 
 @cache

@@ -19,11 +19,12 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core import progress
+from binlogtool.core.open_file import find_format
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_blocks import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange, next_python_run
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
-from binlogtool.core.resolve_paths import LogGroup, find_newest, unpack_members
+from binlogtool.core.resolve_paths import LogGroup, NoLogFoundError, find_newest, unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.replay import (
@@ -424,9 +425,24 @@ def _resolve_paths(paths: Sequence[str], format: str) -> Iterator[LogGroup]:
             yield from [unit] if _has_common_stem(unit) else map(partial(_make_single_log, unit), unit.names)
             continue
         _require_rereadable(unit)
-        resolved = resolve_with_compressed(unit, format)
+        try:
+            resolved = resolve_with_compressed(unit, format)
+        except NoLogFoundError:
+            if not _is_empty_log(unit, format):
+                raise
+            yield LogGroup(unit, find_format(format), (), True)
+            continue
         progress.report_skipped_files(unit, resolved.skipped)
         yield from map(_drop_archived_files, resolved.groups)
+
+
+def _is_empty_log(path: str, format: str) -> bool:
+    """Return True if the named format's server starts with this directory, which has nothing but its lock files."""
+    if format == "auto" or not os.path.isdir(path):
+        return False
+    named_format = find_format(format)
+    starts = named_format.replay is not None and named_format.replay.starts_without_files
+    return starts and set(os.listdir(path)) <= {lock.name for lock in named_format.repair.locks}
 
 
 def _has_common_stem(group: LogGroup) -> bool:

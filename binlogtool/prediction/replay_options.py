@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,19 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
-from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
+from binlogtool.format_api.replay import (
+    DANGLING_LINK,
+    DIRECTORY,
+    FIFO,
+    FILE_LINK,
+    POLICIES,
+    UNOPENABLE,
+    ExaminedFile,
+    ReplayRules,
+    ReplaySituation,
+    ReplayStop,
+    StateChange,
+)
 from binlogtool.limits import Limits
 from binlogtool.prediction.row_store import Patch
 from binlogtool.verification.verify_report import make_exception
@@ -268,7 +281,28 @@ def build_situation(
         is_cut,
         server_version=options.server_version,
         max_memory=options.limits.max_memory,
+        other_entries=_list_other_entries(group.path) if group.is_set and not is_url(group.path) else {},
     )
+
+
+def _list_other_entries(directory: str) -> dict[str, str]:
+    """Return the entries of a directory that are no regular files, with their kinds; none if it cannot be listed."""
+    try:
+        with os.scandir(directory or os.curdir) as entries:
+            return {one.name: _find_entry_kind(one) for one in entries if not one.is_file(follow_symlinks=False)}
+    except OSError:
+        return {}
+
+
+def _find_entry_kind(entry: os.DirEntry[str]) -> str:
+    try:
+        mode = os.stat(entry.path).st_mode
+    except FileNotFoundError:
+        return DANGLING_LINK
+    except OSError:
+        return UNOPENABLE
+    kinds = ((stat.S_ISDIR, DIRECTORY), (stat.S_ISREG, FILE_LINK), (stat.S_ISFIFO, FIFO))
+    return next((kind for test, kind in kinds if test(mode)), UNOPENABLE)
 
 
 def _make_member_reader(group: LogGroup, name: str) -> RangeReader | None:

@@ -190,9 +190,11 @@ _UUID_SIZE = 36
 
 def _list_final_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[RepairStep]:
     """Return the last steps of a repair that is made by hand."""
+    is_part = any("undetermined" in replay.details.get("startup", {}) for replay in diagnosis.replays)
+    start = "start the server only if the prediction is yes" if is_part else "start the server"
     return [
         RepairStep(_PREDICT, read_options.make_command("diagnose", path=diagnosis.path)),
-        RepairStep("start the server", None),
+        RepairStep(start, None),
     ]
 
 

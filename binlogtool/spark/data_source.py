@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -35,7 +36,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from binlogtool.core.open_file import is_url
+from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import Selection
+from binlogtool.errors import BinlogtoolError
 from binlogtool.export import records_to_arrow, single_table
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
@@ -51,6 +55,7 @@ from binlogtool.export.manifest import (
 from binlogtool.export.read_members import add_histories, read_definitions, read_member, tables_before
 from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader
+from binlogtool.findings import HOLE_IDS, Finding
 from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Filter pushdown ---
@@ -150,11 +155,34 @@ _NARROWERS: Mapping[str, Callable[[ReadRequest, Filter], ReadRequest]] = {
 
 
 class ReadPartition(InputPartition):  # type: ignore[misc]
-    """The pieces that one task reads, in order. known_tables: for each, the tables that are described before it."""
+    """The pieces that one task reads, in order.
 
-    def __init__(self, pieces: tuple[TaskPiece, ...], known_tables: tuple[tuple[TableSchema, ...], ...]) -> None:
+    known_tables: for each, the tables that are described before it. holes: findings about files that are missing before
+    these files.
+    """
+
+    def __init__(
+        self,
+        pieces: tuple[TaskPiece, ...],
+        known_tables: tuple[tuple[TableSchema, ...], ...],
+        holes: tuple[tuple[TaskFile, Finding], ...] = (),
+    ) -> None:
         super().__init__(pieces)
-        self.pieces, self.known_tables = pieces, known_tables
+        self.pieces, self.known_tables, self.holes = pieces, known_tables, holes
+
+
+def find_holes(request: ReadRequest, all_members: Iterable[TaskFile]) -> dict[str, tuple[TaskFile, Finding]]:
+    """Find the files before which files of the same log are missing: path -> the file, and what is missing.
+
+    all_members: also files that filters leave out, which are not missing.
+    """
+    members = {one.path: one for one in all_members if not (one.trouble or is_url(one.path))}
+    if len(members) < 2:
+        return {}
+    with suppress(BinlogtoolError), open_log(list(members), request.read_options(), LogReader) as log:
+        found = log.find_broken_links(request.selection)
+        return {one.file: (members[one.file], one.finding) for one in found if one.finding.id in HOLE_IDS}
+    return {}
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
@@ -207,8 +235,13 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         parts_by_member = tuple(map(self._split_member, request.members))
         part_count = sum(len(parts or ()) for parts in parts_by_member)
         definitions = [] if request.object is None else read_definitions(request)
+        holes = find_holes(request, self._all_members)
         return [
-            ReadPartition(pieces, tuple(tables_before(definitions, request, piece) for piece in pieces))
+            ReadPartition(
+                pieces,
+                tuple(tables_before(definitions, request, piece) for piece in pieces),
+                tuple(holes.pop(piece.member.path) for piece in pieces if piece.member.path in holes),
+            )
             for pieces in pack_tasks(request.members, parts_by_member, request.groups + part_count)
         ]
 
@@ -220,6 +253,8 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, file after file."""
+        for member, finding in partition.holes:
+            yield self.reader.build_damage_batch(member.name, member.format, finding)
         for piece, known_tables in zip(partition.pieces, partition.known_tables, strict=True):
             closed = partial(is_closed, piece.member, self._all_members, self.request.open_member)
             reader = self.reader

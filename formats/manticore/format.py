@@ -180,6 +180,7 @@ FORMAT = Format(
         effects=LazyRef("manticore.replay.replay:ManticoreEffects"),
         patch=LazyRef("manticore.replay.replay:apply_patch"),
         parse_state=LazyRef("manticore.replay.replay:read_saved_tid"),
+        starts_without_files=True,
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are skipped",
     ),

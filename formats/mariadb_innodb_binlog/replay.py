@@ -411,6 +411,8 @@ class RestartPrediction:
 
     def server_starts(self) -> bool | None:
         """Predict whether the server starts, as far as its log is concerned; None = unknown."""
+        if self._list_other_entries():
+            return None
         if self.recovery is not None and (self.recovery.starts is not True or self.recovery.new_end is not None):
             return self.recovery.starts
         if self.last_file is None:
@@ -423,9 +425,18 @@ class RestartPrediction:
         recovery, details = self.recovery, dict[str, Any]()
         if recovery is not None:
             details["redo"] = recovery.details()
+        if unchecked := self._list_other_entries():
+            details["startup"] = {"starts": None, "not_checked": unchecked}
         if self._situation.is_directory and self.server_starts() is not False:
             details["restart"] = self._describe_end()
         return details
+
+    def _list_other_entries(self) -> list[str]:
+        """List the entries that are named like files of the log and are none; what a server does with them is open."""
+        entries = self._situation.other_entries.items()
+        return [
+            f"not checked: {name} is a {kind}, not a file" for name, kind in entries if file_number(name) is not None
+        ]
 
     def _describe_end(self) -> dict[str, Any]:
         recovery, last_file = self.recovery, self.last_file

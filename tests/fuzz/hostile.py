@@ -82,7 +82,11 @@ def main() -> int:
         order = Order(
             target, options.count, options.seed, options.calls, options.both, options.save.resolve(), options.seconds
         )
-        done = run(order, content_seeds(CORPUS, target))
+        sources = content_seeds(CORPUS, target)
+        if not sources:
+            print(f"not run: no files of {target} in {CORPUS} (BINLOGTOOL_CORPUS)", file=sys.stderr)
+            return 3
+        done = run(order, sources)
         print(done.row(target), flush=True)
         for kind, count in done.faults.most_common():
             print(f"  {count:,} x {kind}\n      {done.examples.get(kind, '')}", flush=True)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import Filter, In
 
 from binlogtool.export.manifest import ReadRequest, TaskFile
 from binlogtool.export.read_members import read_member
-from binlogtool.spark.data_source import BinlogReader, BinlogSource
+from binlogtool.spark.data_source import BinlogReader, BinlogSource, PushdownReader
 from binlogtool.spark.session import SparkJobSession
 
 
@@ -45,6 +47,24 @@ def test_a_file_that_went_away_is_a_damage_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_a_missing_file_between_others_is_a_damage_row(samples: Path, tmp_path: Path) -> None:
+    """One row before those of the file that follows the hole; a filter on files makes no hole."""
+    folder = shutil.copytree(samples / "tarantool" / "chain", tmp_path / "log")
+
+    def damage(*filters: Filter) -> list[tuple[str, str]]:
+        reader = BinlogSource({"path": str(folder), "pushdown": "true"}).reader(None)
+        assert isinstance(reader, PushdownReader)
+        list(reader.pushFilters([*filters]))
+        batches = (batch for part in reader.partitions() for batch in reader.read(part))
+        rows = (row for batch in batches for row in batch.to_pylist() if row["type"] == "DAMAGE")
+        return [(Path(row["file"]).name, finding["id"]) for row in rows for finding in json.loads(row["findings"])]
+
+    others = [str(path) for path in folder.iterdir() if path.name != "00000000000000000227.xlog"]
+    assert damage() == damage(In(("file",), tuple(others))) == []
+    (folder / "00000000000000000227.xlog").unlink()
+    assert damage() == [("00000000000000000334.xlog", "missing-member")]
+
+
 def test_the_data_source_loads_a_path_by_itself(spark_session: SparkJobSession, samples: Path) -> None:
     def names() -> list[str]:
         frame = spark_session.spark.read.format(BinlogSource.name()).load(

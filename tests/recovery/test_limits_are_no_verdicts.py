@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import binlogtool
 from binlogtool.errors import LimitError
+from tests.cli.invoke import invoke
 from tests.harness.mutate import tarantool_block
 from tests.harness.mysql_writer import MARIADB, binlog, rows, table_map, transaction
 
@@ -52,3 +54,14 @@ def test_rows_that_need_more_memory_than_allowed_say_nothing_about_the_server(tm
         binlogtool.replay([log])
     with pytest.raises(LimitError, match="3,000,000 rows"), binlogtool.open(log) as opened:
         list(opened.records())
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 1), (("--on-damage", "skip"), 0), (("--max", "depth=190"), 0)])
+def test_convert_reports_a_row_whose_content_it_leaves_out(
+    tmp_path: Path, options: tuple[str, ...], status: int
+) -> None:
+    output = tmp_path / "rows.jsonl"
+    done = invoke("convert", "--to", "jsonl", "-o", str(output), *options, str(nested(tmp_path, 150)))
+    assert done.code == status
+    assert ("lost   the content of 1 record" in done.text) is ("--max" not in options)
+    assert (json.loads(output.read_text())["body"] is None) is ("--max" not in options)

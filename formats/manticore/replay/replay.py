@@ -636,7 +636,7 @@ class ManticoreReplayer:
             self._open_file(self._waiting_files.pop(0))
             self._close_file()
         if self.stop is None and not self._waiting_files:
-            self.stop = self._open_error
+            self.stop = self._open_error or self.plan.uncreatable
         tids = {**self._saved_tids, **{name: table.tid for name, table in self.tables.items()}}
         position = {"tables": dict(sorted(tids.items()))}
         details: dict[str, Any] = {"files": self.reports, "server_version": self.plan.version}

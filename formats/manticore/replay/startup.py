@@ -19,10 +19,19 @@ import msgspec
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay import (
+    DANGLING_LINK,
+    DIRECTORY,
+    FIFO,
+    FILE_LINK,
+    UNOPENABLE,
+    ExaminedFile,
+    ReplaySituation,
+    ReplayStop,
+)
 from binlogtool.format_api.schema_fields import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.decode import META_NAMES, ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
@@ -31,6 +40,8 @@ from binlogtool.limits import MIB
 
 NO_ID32_VERSION = 7
 """First version of which no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
+LAST_SPHINX_VERSION = 5
+"""Last version of Sphinx; Manticore continues with 6."""
 CHECKS_FIRST_VERSION = 16
 """First version in which the server checks the versions of all listed files before it replays the first one."""
 FORCES_TRANSACTIONS_VERSION = 14
@@ -52,6 +63,7 @@ class ManticoreStartPlan(msgspec.Struct, frozen=True):
         unlisted: members that the server skips.
         version: version of the server.
         unchecked: text saying why it is uncertain whether the server starts.
+        uncreatable: why the log that the server writes next cannot be created; None = it can.
     """
 
     files: tuple[ExaminedFile, ...] = ()
@@ -61,6 +73,7 @@ class ManticoreStartPlan(msgspec.Struct, frozen=True):
     refusal: ReplayStop | None = None
     no_list: bool = False
     unchecked: tuple[str, ...] = ()
+    uncreatable: ReplayStop | None = None
 
 
 def get_log_context(file: ExaminedFile) -> ManticoreLogContext | None:
@@ -74,13 +87,40 @@ def plan_start(situation: ReplaySituation) -> ManticoreStartPlan:
     logs = tuple(file for file in situation.files if get_log_context(file) is not None or file.layout is None)
     metas = [file for file in situation.files if _get_meta_context(file) is not None]
     server_version = (situation.start_position or {}).get("version")
+    entry = situation.other_entries.get(META_NAMES[0])
+    if entry is not None and entry != DANGLING_LINK:
+        plan = ManticoreStartPlan(unlisted=logs, version=server_version or _get_version(logs))
+        if entry == FILE_LINK:
+            return msgspec.structs.replace(plan, no_list=True, unchecked=(_describe_link(META_NAMES[0]),))
+        why = f"{META_NAMES[0]} is a {entry}: invalid meta file"
+        return msgspec.structs.replace(plan, refusal=ReplayStop(META_NAMES[0], None, why))
     if not metas and situation.is_directory:
-        return ManticoreStartPlan(unlisted=logs, no_list=True)
+        plan = ManticoreStartPlan(unlisted=logs, no_list=True)
+        return _check_next_log(plan, situation, "binlog.001")
     if not metas:
         return _check_versions(
             ManticoreStartPlan(logs, version=server_version or _get_version(logs)), _get_version(logs)
         )
-    return _plan_listed_files(metas[0], logs, server_version, situation.is_directory)
+    plan = _plan_listed_files(metas[0], logs, server_version, situation)
+    meta = _get_meta_context(metas[0])
+    assert meta is not None
+    return _check_next_log(plan, situation, meta.log_name((meta.numbers[-1] if meta.numbers else 0) + 1))
+
+
+def _describe_link(name: str) -> str:
+    return f"not checked: {name} is a symbolic link, which is not followed: the server reads the file that it names"
+
+
+def _check_next_log(plan: ManticoreStartPlan, situation: ReplaySituation, name: str) -> ManticoreStartPlan:
+    """Check the listed logs that are links, and the name of the log that the server creates after the replay."""
+    links = [name for name in plan.missing if situation.other_entries.get(name) == FILE_LINK]
+    if links:
+        return msgspec.structs.replace(plan, missing={}, unchecked=tuple(map(_describe_link, links)))
+    entry = situation.other_entries.get(name)
+    if entry not in (DIRECTORY, FIFO, UNOPENABLE):
+        return plan
+    stop = ReplayStop(name, None, f"failed to create {name}: it is a {entry}")
+    return msgspec.structs.replace(plan, uncreatable=stop)
 
 
 def _get_version(logs: tuple[ExaminedFile, ...]) -> int:
@@ -94,8 +134,9 @@ def _get_meta_context(file: ExaminedFile) -> MetaContext | None:
 
 
 def _plan_listed_files(
-    file: ExaminedFile, logs: tuple[ExaminedFile, ...], server_version: int | None, whole: bool
+    file: ExaminedFile, logs: tuple[ExaminedFile, ...], server_version: int | None, situation: ReplaySituation
 ) -> ManticoreStartPlan:
+    whole = situation.is_directory
     meta = _get_meta_context(file)
     assert meta is not None
     version = server_version or meta.version or _get_version(logs)
@@ -107,7 +148,8 @@ def _plan_listed_files(
             text += "whether newer ones do is not known"
             return ManticoreStartPlan(unlisted=logs, no_list=True, unchecked=(text,))
         if file.size < schema.HEADER_SIZE:
-            return ManticoreStartPlan(unlisted=logs, version=known_version, no_list=True)
+            refusal = _check_short_version(file, known_version, situation)
+            return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=refusal, no_list=refusal is None)
         stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires a server of that version")
         return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=stop)
     refusal = _check_meta(file, meta, version, logs)
@@ -124,6 +166,28 @@ def _plan_listed_files(
         files, missing if whole else {}, tuple(by_name.values()), version, no_list=not names
     )
     return _check_versions(start_plan, meta.version or version)
+
+
+def _check_short_version(file: ExaminedFile, version: int, situation: ReplaySituation) -> ReplayStop | None:
+    """Check the version in a list that ends inside it, as servers up to version 14 read it."""
+    beside = situation.read_sibling
+    read = None if beside is None else beside(posixpath.basename(file.name))
+    data = b"" if read is None else read(len(b"SPLI"), file.size - len(b"SPLI"))
+    stated_version = _complete_dword(data) if version > LAST_SPHINX_VERSION else 0
+    if version <= LAST_SPHINX_VERSION:  # reads 0, then a byte, and requires its version unless the list is empty
+        last = next((at for at, byte in enumerate(data[1:]) if byte < 0x80), len(data))
+        if not any(byte & 0x7F for byte in data[1 : last + 2]):
+            return None
+    elif stated_version <= version:
+        return None
+    text = f"binlog.meta is of version {stated_version}, the server of version {version}"
+    return ReplayStop(file.name, 4, f"{text}: recovery requires a server of the version in binlog.meta")
+
+
+def _complete_dword(data: bytes) -> int:
+    """Return the number of which the file has these bytes; as many of the first ones as are missing are read as 0."""
+    missing = 4 - len(data)
+    return int.from_bytes(bytes(missing) + data[missing:], "little")
 
 
 def _check_meta(
@@ -307,8 +371,7 @@ class _UncheckedReader:
         """Read four bytes; of those that the file lacks, as many of the first ones are 0."""
         data = self._read(self._position, 4) if self._position < self._size else b""
         self._position += len(data)
-        missing = 4 - len(data)
-        return int.from_bytes(bytes(missing) + data[missing:], "little")
+        return _complete_dword(data)
 
     def read_element_count(self) -> int:
         """Read four bytes as a number of elements; a negative one is none."""

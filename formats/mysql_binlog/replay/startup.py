@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (
@@ -72,10 +72,10 @@ _MAX_STATE_BYTES = 4 << 20
 
 
 class ManualStep(NamedTuple):
-    """A step that the user must do by hand; `command`: for a POSIX shell."""
+    """A step that the user must do by hand; `command`: for a POSIX shell, or None."""
 
     what: str
-    command: str
+    command: str | None
 
 
 class StartPrediction(msgspec.Struct, frozen=True):
@@ -163,6 +163,8 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
     if server.index is not None and os.path.isdir(server.resolve_path(os.fsencode(server.index))):
         step = _move_away_step(server, server.index, "the server creates a new index")
         return _refuse(server.index, None, "the index is a directory: the server stops (Is a directory)", step)
+    if server.index is not None and (prediction := _predict_linked_index(server, server.index)) is not None:
+        return prediction
     newest = server.logs[-1] if server.logs else None
     if server.index is None or not server.listed.names:
         return _predict_without_index(server, newest)
@@ -175,6 +177,18 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
         if caveat is None or prediction.unchecked
         else msgspec.structs.replace(prediction, unchecked=(caveat,))
     )
+
+
+def _predict_linked_index(server: _ServerDirectory, index: str) -> StartPrediction | None:
+    """Return the prediction for an index that is a link; None for a file, and where the server creates the index."""
+    kind = server.situation.other_entries.get(index)
+    if kind == FILE_LINK:
+        return StartPrediction(None, None, (), (f"not checked: {index} is a link, which is not followed",))
+    target = os.path.realpath(server.resolve_path(os.fsencode(index)))
+    if kind != DANGLING_LINK or os.path.isdir(os.path.dirname(target)):
+        return None
+    message = f"the index is a link to {target}, whose directory does not exist: the server cannot open it, and stops"
+    return _refuse(index, None, message, ManualStep(f"restore {target}, or the link {index}", None))
 
 
 def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import SKIPPED, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay import DANGLING_LINK, FILE_LINK, SKIPPED, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.tarantool.replay.server_reader import ServerReadResult
 from binlogtool.formats.tarantool.replay.startup import CandidateFile
 from binlogtool.formats.tarantool.schema import format_vclock
@@ -85,27 +85,57 @@ _MAX_HEADER_SIZE = 300
 """Size in bytes within which every header ends; a shorter file without an empty line holds no rows."""
 
 
+RESTORED = "the snapshot (.snap) that these files continue"
+
+
 def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[Step]:
     """List steps that help after a start that ends at `stop`; [] if rows would be lost, or no remedy is known."""
     if stop is None or not situation.is_directory or situation.policy == "force":
         return []
+    kind = situation.other_entries.get(stop.file)
+    if kind == FILE_LINK:
+        return []
+    if kind is not None:
+        path = shlex.quote(posixpath.join(posixpath.dirname(situation.files[0].path), stop.file))
+        text = f"move {stop.file} away: it is a {kind}, not a file"
+        if kind == DANGLING_LINK:
+            text = f"restore the file that the link {stop.file} names, or move the link away"
+        return [_propose_move(path, text)]
+    if "invalid instance UUID" in stop.why and not any(file.name.endswith(".snap") for file in situation.files):
+        return [
+            {
+                "what": f"restore {RESTORED} from a backup or a replica: without it the server refuses them",
+                "command": None,
+            },
+            *list_vylogs_to_restore(situation),
+        ]
     return list(_find_steps(stop, {file.name: file for file in situation.files}))
+
+
+def list_vylogs_to_restore(situation: ReplaySituation) -> list[Step]:
+    """List a step for each damaged metadata log: its records refer to each other, so no part of it can be kept."""
+    damaged = (file for file in situation.files if file.name.endswith(".vylog") and file.tail is not None)
+    names = [file.name for file in damaged if file.tail is not None and file.tail.first_damage is not None]
+    return [{"what": f"restore {name}, if a backup or a replica has it", "command": None} for name in names]
 
 
 def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator[Step]:
     file = files.get(stop.file)
     if "failed to create file" in stop.why and stop.file.endswith(".inprogress"):
         yield _propose_move(
-            file, "move the unfinished file away: the server creates it again, and fails while it exists"
+            None if file is None else shlex.quote(file.path),
+            "move the unfinished file away: the server creates it again, and fails while it exists",
         )
     if file is None:
         return
     kind = stop.file.rpartition(".")[2]
     if kind == "xlog" and stop.why.startswith("Unexpected end of file") and _ends_in_header(file):
         size = "0 bytes" if not file.size else "only a part of its header"
-        yield _propose_move(file, f"move {posixpath.basename(file.name)} away: it has {size} and contains no row")
+        yield _propose_move(
+            shlex.quote(file.path), f"move {posixpath.basename(file.name)} away: it has {size} and contains no row"
+        )
         yield {"what": "or start once with force_recovery = true, which skips it", "command": None}
-    if "invalid xlog order" in stop.why or "failed to open" in stop.why:
+    if any(text in stop.why for text in ("invalid xlog order", "failed to open", "already exists")):
         yield from _propose_rename(file, files)
     if kind == "index":
         yield {
@@ -130,14 +160,14 @@ def _propose_rename(file: ExaminedFile, files: Mapping[str, ExaminedFile]) -> It
     if base == name:
         return
     if posixpath.join(folder, name) in files:
-        yield _propose_move(file, f"move {base} away: {name} has the same number")
+        yield _propose_move(shlex.quote(file.path), f"move {base} away: {name} has the same number")
     else:
         target = shlex.quote(posixpath.join(posixpath.dirname(file.path), name))
         yield {"what": "restore the file's name: 20 digits", "command": f"mv -- {shlex.quote(file.path)} {target}"}
 
 
-def _propose_move(file: ExaminedFile | None, description: str) -> dict[str, Any]:
-    path = None if file is None else shlex.quote(file.path)
+def _propose_move(path: str | None, description: str) -> dict[str, Any]:
+    """Propose to move a file away. path: quoted for a shell."""
     return {"what": description, "command": None if path is None else f"mv -- {path} {path}.aside"}
 
 

@@ -15,6 +15,7 @@ from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.replay import (
     APPLIED,
+    DANGLING_LINK,
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -26,7 +27,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
 from binlogtool.formats.tarantool.replay.data_model import ReplayedSpaces, check_request
-from binlogtool.formats.tarantool.replay.losses import ReplayLosses, list_remedies
+from binlogtool.formats.tarantool.replay.losses import RESTORED, ReplayLosses, list_remedies, list_vylogs_to_restore
 from binlogtool.formats.tarantool.replay.server_reader import ServerVersion
 from binlogtool.formats.tarantool.replay.startup import (
     CandidateFile,
@@ -185,6 +186,7 @@ class TarantoolReplayer:
                 self._check_vclock()
                 self._check_secondary_keys()
                 self._check_registered()
+                self._check_last_log()
         return rulings, self._create_outcome()
 
     def _finish_transactions(self) -> list[Ruling]:
@@ -313,6 +315,13 @@ class TarantoolReplayer:
             if self._is_anonymous:
                 text += ": an anonymous replica starts with replication_anon = true and read_only = true"
             self._stop = ReplayStop(snapshot.name, None, text)
+
+    def _check_last_log(self) -> None:
+        """Check the name of the log that the server writes next: it opens what already has this name (`wal_open`)."""
+        name = f"{sum(self._vclock.values()):020d}.xlog"
+        kind = self._situation.other_entries.get(name, DANGLING_LINK)
+        if self._stop is None and kind != DANGLING_LINK:
+            self._stop = ReplayStop(name, None, f"failed to open file './{name}'")
 
     # -- runs of similar rows --------------------------------------------------------------------------------------
 
@@ -754,6 +763,9 @@ class TarantoolReplayer:
         is_undecided = starts is None and stop is None and self._situation.is_directory and not self._can_decide()
         if is_undecided and "startup" not in details:
             details["startup"] = {"undetermined": "no snapshot (.snap) and no log (.xlog) is in this directory"}
+            if vylogs := list_vylogs_to_restore(self._situation):
+                text = f"restore {RESTORED}, or move them to the directory (memtx_dir) that has it, to diagnose both"
+                details["startup"]["remedy"] = [*vylogs, {"what": text, "command": None}]
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.get_name, self._catalog.vinyl))
         verdict = None if startup.vylog is None else startup.vylog.file.verdict
@@ -818,10 +830,7 @@ class TarantoolReplayer:
                 "no snapshot in this directory: the server creates a new, empty instance, and reads none of these rows"
             )
             for file in logs:
-                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=_RESTORED)
-
-
-_RESTORED = "the snapshot (.snap) that these files continue"
+                yield file.name, make_finding("silent-loss", None, 0, text, records=file.records, restore=RESTORED)
 
 
 def _classify_fault(fault: str, body: Any) -> str:

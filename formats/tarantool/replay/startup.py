@@ -19,7 +19,16 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import ExaminedFile, ReadPlan, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay import (
+    DANGLING_LINK,
+    DIRECTORY,
+    FIFO,
+    FILE_LINK,
+    ExaminedFile,
+    ReadPlan,
+    ReplaySituation,
+    ReplayStop,
+)
 from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.decode import TarantoolContext
 from binlogtool.formats.tarantool.replay.server_reader import (
@@ -411,15 +420,20 @@ _MAX_WORD_SIZE = 10
 _EMPTY_HEADER = HeaderText([], None)
 _SKIPPABLE_FAULTS = re.compile("^Invalid xlog type|signature check failed$|invalid instance UUID$|invalid xlog order$")
 """Messages about faults of headers that are nevertheless readable."""
+_ENTRY_FAULTS = {
+    DIRECTORY: "failed to read '' file",
+    FIFO: "{path} is a FIFO: the server waits until a program writes to it",
+    FILE_LINK: "not checked: {path} is a symbolic link, which is not followed: the server reads the file that it names",
+}
 _SIGNATURE_DIAGNOSES = ("vclock_name_mismatch", "unknown_header_key")
 
 
 class StartRefusedError(Exception):
-    """Error: the server gives up at once, at `stop`."""
+    """Error: the server gives up at once, at `stop`; starts: None = whether it does was not checked."""
 
-    def __init__(self, stop: ReplayStop) -> None:
+    def __init__(self, stop: ReplayStop, starts: bool | None = False) -> None:
         super().__init__(stop.why)
-        self.stop = stop
+        self.stop, self.starts = stop, starts
 
 
 class CandidateFile(NamedTuple):
@@ -428,12 +442,15 @@ class CandidateFile(NamedTuple):
     Attributes:
         number: number in its name.
         fault: (offset, server's message) about its header, or None.
+        kind: kind of a directory entry that is no regular file (`ReplaySituation.other_entries`); "" = a file;
+            `DANGLING_LINK` also where no file has the name that the server opens.
     """
 
     file: ExaminedFile
     context: TarantoolContext
     number: int
-    fault: tuple[int, str] | None
+    fault: tuple[int | None, str] | None
+    kind: str = ""
 
     @property
     def name(self) -> str:
@@ -506,8 +523,21 @@ class _StartupPlanner:
         self._read_results: dict[str, ServerReadResult] = {}
         self._files: dict[str, list[CandidateFile]] = {kind.lower(): [] for kind in FileKind}
         self._vinyl: VinylRecovery | None = None
+        self._missing_vylog = ""
         for file in situation.files:
             self._add_file(file)
+        for name, kind in situation.other_entries.items():
+            self._add_other_entry(name, kind)
+
+    def _add_other_entry(self, name: str, kind: str) -> None:
+        """Add a directory entry that is named like a file of the server: the server opens it, although it is none."""
+        match = _FILE_NAME.fullmatch(name)
+        if match is None or match[2] in ("run", "index"):
+            return
+        file = ExaminedFile(name, name, 0, 0, None, None, None)
+        context = TarantoolContext(None, _EMPTY_HEADER)
+        text = _ENTRY_FAULTS.get(kind, "failed to open '{path}' file").format(path=format_path(name))
+        self._files[match[2]].append(CandidateFile(file, context, int(match[1]), (None, text), kind))
 
     def _add_file(self, file: ExaminedFile) -> None:
         match = _FILE_NAME.fullmatch(posixpath.basename(file.name))
@@ -525,7 +555,7 @@ class _StartupPlanner:
         try:
             startup = self._plan_directory() if self._situation.is_directory else self._plan_single_files()
         except StartRefusedError as refusal:
-            startup = TarantoolStartup(ReadPlan((), self._passed, refusal.stop))
+            startup = TarantoolStartup(ReadPlan((), self._passed, refusal.stop, starts=refusal.starts))
         return replace(startup, version=self._version)
 
     def _plan_single_files(self) -> TarantoolStartup:
@@ -557,17 +587,23 @@ class _StartupPlanner:
         return self._create_startup(start, snapshot, vylog, logs)
 
     def _scan_kind(self, kind: str, force: bool, instance: str | None = None) -> list[CandidateFile]:
-        """Return the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips it."""
+        """Return the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips it.
+
+        A missing metadata log ends the scan without an error (`vy_log_begin_recovery`).
+        """
         valid_files: list[CandidateFile] = []
         for listed_file in sorted(self._files[kind], key=lambda c: (c.number, c.name)):
             candidate = self._resolve_listed_file(listed_file, valid_files)
+            if candidate.kind == DANGLING_LINK and kind == "vylog":
+                self._missing_vylog = listed_file.name
+                break
             if instance is not None and candidate.fault is None and candidate.context.instance != instance:
                 line = candidate.context.text.get_line("instance")
                 fault = (line.start if line else 0, f"{format_path(candidate.name)}: invalid instance UUID")
                 candidate = candidate._replace(fault=fault)
             if candidate.fault is None:
                 valid_files.append(candidate)
-            elif force:
+            elif force and candidate.kind not in (FIFO, FILE_LINK):
                 self._passed[candidate.name] = "bad-header"
             else:
                 _require_valid_header(candidate)
@@ -586,7 +622,8 @@ class _StartupPlanner:
         name = posixpath.join(directory, f"{listed_file.number:020d}.{kind}")
         opened_file = next((c for c in self._files[kind] if c.name == name), None)
         if opened_file is None:
-            return listed_file._replace(fault=(0, f"failed to open '{format_path(name)}' file"))
+            fault = (None if listed_file.kind else 0, f"failed to open '{format_path(name)}' file")
+            return listed_file._replace(fault=fault, kind=DANGLING_LINK)
         if opened_file.fault is None and not all(is_vclock_ordered(opened_file.vclock, c.vclock) for c in before):
             line = opened_file.context.text.get_line("vclock")
             return listed_file._replace(fault=(line.start if line else 0, f"{format_path(name)}: invalid xlog order"))
@@ -598,6 +635,8 @@ class _StartupPlanner:
         """
         self._skip_files([*logs, *self._files["vylog"]], None, "no-snapshot")
         vylog = min(self._files["vylog"], key=lambda c: c.number, default=None)
+        if vylog is not None and vylog.kind == DANGLING_LINK:  # ends the scan, as no metadata log does
+            vylog = None
         if vylog is not None and vylog.number and logs:  # `vy_log_bootstrap`; alone it may lie in another vinyl_dir
             _require_valid_header(vylog)
             line = vylog.context.text.get_line("instance")
@@ -623,18 +662,27 @@ class _StartupPlanner:
             self._passed |= dict.fromkeys((c.name for c in newer), "newer-than-snapshot")
             vylogs = [c for c in vylogs if c not in newer]
         newest = _get_last(vylogs)
-        self._skip_files(vylogs, newest, "older-file")
+        unscanned = next((c for c in self._files["vylog"] if c.number == sum(start.values()) and not c.kind), None)
+        if newest is None and unscanned is not None:  # opened by its name, whatever the scan found
+            _require_valid_header(unscanned)
+            newest = unscanned
+        self._skip_files((c for c in self._files["vylog"] if c.name not in self._passed), newest, "older-file")
         if newest is not None and not is_vclock_at_most(newest.vclock, start) and self._start_vclock is None:
             raise StartRefusedError(ReplayStop(newest.name, None, "Can't find snapshot"))
         if newest is not None and not is_same_vclock(newest.vclock, start) and self._start_vclock is None:
-            self._check_leftover(newest, f"{sum(start.values()):020d}.vylog.inprogress")
+            name = f"{sum(start.values()):020d}.vylog"
+            if unscanned is not None:
+                self._refuse_creation(newest, self._missing_vylog, f"file './{name}' already exists")
+            leftover = posixpath.join(posixpath.dirname(newest.name), f"{name}.inprogress")
+            if leftover in self._passed:
+                self._refuse_creation(newest, leftover, f"failed to create file './{name}.inprogress'")
         return newest
 
-    def _check_leftover(self, vylog: CandidateFile, name: str) -> None:
-        """Refuse the start if a file that the server would create already exists (`xlog_create`)."""
-        facts, path = _get_facts(vylog), posixpath.join(posixpath.dirname(vylog.name), name)
-        if path in self._passed and isinstance(facts, VylogFacts) and facts.state.trees:
-            raise StartRefusedError(ReplayStop(path, None, f"failed to create file './{name}'"))
+    def _refuse_creation(self, vylog: CandidateFile, cause: str, text: str) -> None:
+        """Refuse the start if the server creates a metadata log from an older one, and cannot (`xlog_create`)."""
+        facts = _get_facts(vylog)
+        if isinstance(facts, VylogFacts) and facts.state.trees:
+            raise StartRefusedError(ReplayStop(cause, None, text))
 
     def _select_logs(self, logs: list[CandidateFile], start: Vclock) -> list[CandidateFile]:
         """Return the newest log that begins at or before the start, and all after it; else all (`vclockset_match`)."""
@@ -717,7 +765,8 @@ def _get_last(files: list[CandidateFile]) -> CandidateFile | None:
 
 def _require_valid_header(candidate: CandidateFile) -> None:
     if candidate.fault is not None:
-        raise StartRefusedError(ReplayStop(candidate.name, *candidate.fault))
+        stop = ReplayStop(candidate.name, *candidate.fault)
+        raise StartRefusedError(stop, starts=None if candidate.kind == FILE_LINK else False)
 
 
 def _is_damaged(file: ExaminedFile) -> bool:

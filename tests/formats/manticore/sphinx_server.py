@@ -56,7 +56,10 @@ def start(
         (folder / "data").mkdir()
         (folder / "binlog").mkdir()
         for path in binlog.glob("binlog.*") if binlog else ():
-            shutil.copyfile(path, folder / "binlog" / path.name)
+            if path.is_dir():
+                (folder / "binlog" / path.name).mkdir()
+            else:
+                shutil.copyfile(path, folder / "binlog" / path.name, follow_symlinks=False)
         text = re.sub(r"(?m)^ *listen=.*$", f" listen={folder}/socket:mysql41", configuration)
         (folder / "conf").write_text(text.replace("<DIR>", str(folder)))
         command = [server, "--config", str(folder / "conf"), "--nodetach", *flags]

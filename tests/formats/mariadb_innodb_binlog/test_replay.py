@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -406,3 +407,13 @@ def test_random_bytes_in_a_log_make_a_result_and_never_a_traceback(tmp_path: Pat
         for policy in ("server", "strict", "force"):
             _, gtids = applied(path, policy=policy)
             assert len(set(gtids)) == len(gtids)
+
+
+def test_what_a_server_does_with_a_directory_that_is_named_like_a_log_is_open(samples: Path, tmp_path: Path) -> None:
+    log = samples / "mariadb-innodb-binlog" / "dbase" / "binlog-000000.ibb.gz"
+    (tmp_path / log.stem).write_bytes(gzip.decompress(log.read_bytes()))
+    assert replayed(tmp_path).starts is True
+    (tmp_path / "binlog-000001.ibb").mkdir()
+    found = replayed(tmp_path)
+    assert found.starts is None
+    assert found.details["startup"]["not_checked"] == ["not checked: binlog-000001.ibb is a directory, not a file"]

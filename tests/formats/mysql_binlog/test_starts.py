@@ -178,6 +178,16 @@ def test_a_newest_log_that_holds_something_is_never_taken_away(tmp_path: Path) -
         assert list_steps(one)[1].command is not None
 
 
+@pytest.mark.parametrize(("target", "start"), [("/nonexistent/bin.index", "no"), ("bin.000002", "open")])
+def test_an_index_that_is_a_link_is_not_read_through_it(tmp_path: Path, target: str, start: str) -> None:
+    """MariaDB 10.11 stopped: File './bin.index' not found, where the directory of the link's target did not exist."""
+    folder = logs_of("mariadb-10.11", "closed", "intact", tmp_path / "log")
+    (folder / "bin.index").unlink()
+    (folder / "bin.index").symlink_to(target)
+    (one,) = binlogtool.diagnose([folder]).logs
+    assert one.start == start
+
+
 SET_AT = 146
 """Where the body of PREVIOUS_GTIDS begins in the recorded logs of MySQL: one source with one interval."""
 

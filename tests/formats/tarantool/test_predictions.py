@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import binlogtool
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.findings import Severity
 from binlogtool.formats.tarantool.replay import replay
+from tests.cli.invoke import invoke
 from tests.formats.tarantool.predictions import Case, answer, cases
 
 pytestmark = pytest.mark.full_corpus
@@ -159,3 +161,27 @@ def test_more_rows_than_are_checked_are_reported(corpus: Path, monkeypatch: pyte
     (found,) = binlogtool.diagnose([corpus / "tarantool-3.9" / "generated" / "chain3"]).logs
     (text,) = found.replays[0].details["startup"]["not_checked"]
     assert text == "not checked: rows against formats and keys (too many rows)"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "last_steps"),
+    [
+        (("*.vylog",), ["(memtx_dir)", "predict what the server does now", "only if the prediction is yes"]),
+        (("*.vylog", "*.xlog"), ["restore 00000000000000000087.vylog", "predict what the server does now", "start"]),
+    ],
+)
+def test_diagnose_restores_the_snapshot_before_a_start_with_a_damaged_metadata_log(
+    corpus: Path, tmp_path: Path, patterns: tuple[str, ...], last_steps: list[str]
+) -> None:
+    """Tarantool 2.6 starts empty beside intact metadata logs alone, and refuses them beside logs without a snapshot."""
+    for path in (one for pattern in patterns for one in (corpus / "found-3/tarantool-vylog-refs/base").glob(pattern)):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    damaged = tmp_path / "00000000000000000087.vylog"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 8
+    damaged.write_bytes(content)
+    steps = [
+        step["what"] for step in json.loads(invoke("diagnose", "-O", "json", str(tmp_path)).text)["logs"][0]["steps"]
+    ]
+    assert all(wanted in step for wanted, step in zip(last_steps, steps[-3:], strict=True))
+    assert any("restore the snapshot (.snap)" in step for step in steps)
