@@ -29,7 +29,7 @@ _ALWAYS_ACCEPTED = frozenset({_T.INTVAR, _T.RAND, _T.ANNOTATE_ROWS})
 
 _CHECKED_BY_DECODER = frozenset(
     {
-        _T.QUERY, _T.ROTATE, _T.BEGIN_LOAD_QUERY, _T.EXECUTE_LOAD_QUERY, _T.INCIDENT, _T.XA_PREPARE, _T.GTID,
+        _T.QUERY, _T.ROTATE, _T.BEGIN_LOAD_QUERY, _T.EXECUTE_LOAD_QUERY, _T.INCIDENT, _T.GTID,
         _T.GTID_LIST, _T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1, _T.WRITE_ROWS_COMPRESSED_V1,
         _T.UPDATE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V1,
     }
@@ -62,6 +62,8 @@ def accepts_event(code: int, body: bytes, description: FormatDescription) -> boo
         return accepted
     if code == _T.BINLOG_CHECKPOINT:
         return len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
+    if code == _T.XA_PREPARE:
+        return len(body) >= XA_PREPARE_FIXED_SIZE and find_xa_id_fault(body) is None
     if code == _T.TABLE_MAP:
         return _accepts_table_map(body, description)
     try:
@@ -75,8 +77,6 @@ def accepts_event(code: int, body: bytes, description: FormatDescription) -> boo
         return False if code in _CHECKED_BY_DECODER else None
     if code == _T.GTID:
         return len(body) >= _GTID_SIZE and any(body[:8])
-    if code == _T.XA_PREPARE:
-        return len(body) >= XA_PREPARE_FIXED_SIZE and find_xa_id_fault(body) is None
     if code == _T.INCIDENT:
         return body[:2] == b"\1\0"
     return code != _T.EXECUTE_LOAD_QUERY or _accepts_file_name(body)
