@@ -54,7 +54,7 @@ DEFAULT_SERVER_VERSION: Final = "12.3.0-MariaDB"
 """Server version for a log whose server is unknown: the first version that stores its binary log in InnoDB."""
 
 _LAST_TYPE: Final = EventType.PARTIAL_ROW_DATA
-_POST_HEADER_SIZES: Final[dict[int, int]] = {
+POST_HEADER_SIZES: Final[dict[int, int]] = {
     _T.START_V3: 56, _T.QUERY: 13, _T.ROTATE: 8, _T.LOAD: 18, _T.CREATE_FILE: 4, _T.APPEND_BLOCK: 4, _T.EXEC_LOAD: 4,
     _T.DELETE_FILE: 4, _T.NEW_LOAD: 18, _T.FORMAT_DESCRIPTION: _DESCRIPTION.size + _LAST_TYPE,
     _T.BEGIN_LOAD_QUERY: 4, _T.EXECUTE_LOAD_QUERY: 26, _T.TABLE_MAP: 8, _T.WRITE_ROWS_V1: 8, _T.UPDATE_ROWS_V1: 8,
@@ -64,13 +64,14 @@ _POST_HEADER_SIZES: Final[dict[int, int]] = {
     _T.DELETE_ROWS_COMPRESSED_V1: 8, _T.WRITE_ROWS_COMPRESSED_V2: 10, _T.UPDATE_ROWS_COMPRESSED_V2: 10,
     _T.DELETE_ROWS_COMPRESSED_V2: 10, _T.PARTIAL_ROW_DATA: 9,
 }  # fmt: skip
+"""Usual size of the fixed part of each event's body in bytes, which FORMAT_DESCRIPTION declares; of other types 0."""
 
 DEFAULT_DESCRIPTION: Final = FormatDescription(
     binlog_version=4,
     server_version=DEFAULT_SERVER_VERSION,
     create_timestamp=0,
     header_length=HEADER_SIZE,
-    post_header_len=bytes(_POST_HEADER_SIZES.get(code, 0) for code in range(1, _LAST_TYPE + 1)),
+    post_header_len=bytes(POST_HEADER_SIZES.get(code, 0) for code in range(1, _LAST_TYPE + 1)),
     checksum_alg=ChecksumAlgorithm.CRC32.value,
 )
 """FORMAT_DESCRIPTION of a MariaDB server of the default version."""

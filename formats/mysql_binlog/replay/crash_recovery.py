@@ -34,22 +34,20 @@ from binlogtool.formats.binlog_events.replay.applier import (
     parse_executed,
     read_listed_gtids,
 )
-from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
-    COMPRESSED_ROW_EVENTS,
     FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
     MAX_EVENT_SIZE,
     SERVER_ID_AT,
     TYPE_AT,
+    ChecksumAlgorithm,
     EventFlag,
     EventType,
     FormatDescription,
-    check_block,
     clear_in_use_flag,
     has_valid_checksum,
     parse_description,
@@ -64,11 +62,8 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     to_printable,
 )
 from binlogtool.formats.mysql_binlog.replay.commit_marks import XA_FINISH, CommitMark, CommitMarks, get_xa_id
-from binlogtool.formats.mysql_binlog.validate.event_rules import (
-    XA_PREPARE_FIXED_SIZE,
-    find_xa_id_fault,
-    is_unknown_to_mariadb,
-)
+from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
+from binlogtool.formats.mysql_binlog.validate.event_rules import is_unknown_to_mariadb
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 from binlogtool.limits import Limits
 
@@ -273,6 +268,8 @@ def _stops_reading(item: Finding, facts: BinlogFacts) -> bool:
 MAX_EVENTS = 100_000
 """Maximum number of events after the first damage that are read one by one."""
 
+_CHECKSUM_ALGORITHMS = frozenset(ChecksumAlgorithm)
+
 _T = EventType
 _FIRST_MARIADB_TYPE = 160
 _IGNORED_BY_MARIADB = frozenset(range(_T.GTID_LOG, _T.XA_PREPARE)) | {_T.HEARTBEAT_V2}
@@ -299,18 +296,24 @@ class _ReaderReaction(enum.Enum):
     UNCERTAIN = 3
 
 
+_REACTIONS = {True: _ReaderReaction.READ, False: _ReaderReaction.END, None: _ReaderReaction.UNCERTAIN}
+"""Reaction of MariaDB to a damaged event that it accepts, does not accept, or may accept."""
+
+
 class RecoveryExtent(msgspec.Struct, frozen=True):
     """Part of the newest log that recovery reads.
 
     `end`: offset after its last event. `uncertain_from`: offset of the first damaged event at which reading may end
     earlier. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order. `damaged_from`: offset from which on
-    the server reads other events than the validator; None without damage.
+    the server reads other events than the validator; None without damage. `first_event_at`: offset after a damaged
+    FORMAT_DESCRIPTION; otherwise 0.
     """
 
     end: int
     uncertain_from: int | None = None
     checkpoints: tuple[FileReference, ...] = ()
     damaged_from: int | None = None
+    first_event_at: int = 0
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
@@ -374,8 +377,11 @@ def read_for_recovery(
     walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first], visit)
     if first < description_end:
         first = description_end
-        if not has_valid_checksum(clear_in_use_flag(event)):
+        is_known = description.is_mariadb and description.checksum_alg in _CHECKSUM_ALGORITHMS
+        is_intact = has_valid_checksum(clear_in_use_flag(event))
+        if not is_known and not is_intact and walk.has_event_header(description_end):
             walk.uncertain_from = description_end
+        return msgspec.structs.replace(walk.read_from(first), first_event_at=first)
     return walk.read_from(first)
 
 
@@ -457,6 +463,11 @@ class _RecoveryWalk:
             self.uncertain_from = at if self.uncertain_from is None else self.uncertain_from
         return RecoveryExtent(at, self.uncertain_from, tuple(self._checkpoints), damaged_from)
 
+    def has_event_header(self, at: int) -> bool:
+        """Return whether the size and the type at an offset may be those of an event."""
+        event = self._read_event(at)
+        return event is not None and event[TYPE_AT] <= len(self._description.post_header_len)
+
     def _read_event(self, at: int) -> bytes | None:
         """Return the event at an offset; None if its length is impossible."""
         header = self._read_range(at, HEADER_SIZE)
@@ -482,6 +493,10 @@ class _RecoveryWalk:
             return _ReaderReaction.END
         if event[TYPE_AT] == _T.QUERY and not self._description.is_mariadb and _lacks_text(self._get_body(event)):
             return _ReaderReaction.END
+        if self._description.is_mariadb:
+            has_usual_size = accepts_fixed_size(event[TYPE_AT], self._get_body(event), self._description)
+            if not has_usual_size:
+                return _REACTIONS[has_usual_size]
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -493,21 +508,13 @@ class _RecoveryWalk:
         if code in _UNCERTAIN_TYPES or (code in _ROWS_V1_TYPES and not self._description.is_mariadb):
             return _ReaderReaction.UNCERTAIN
         body = self._get_body(event)
-        if code == _T.PREVIOUS_GTIDS and not self._description.is_mariadb:
+        if self._description.is_mariadb:
+            return _REACTIONS[accepts_event(code, body, self._description)]
+        if code == _T.PREVIOUS_GTIDS:
             return _ReaderReaction.READ  # its set is decoded later
-        if code == _T.XA_PREPARE and self._description.is_mariadb and len(body) >= XA_PREPARE_FIXED_SIZE:
-            return _ReaderReaction.READ if find_xa_id_fault(body) is None else _ReaderReaction.END
-        if code == _T.BINLOG_CHECKPOINT:
-            is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
-            return _ReaderReaction.READ if is_complete else _ReaderReaction.END
         try:
-            _decode_as_server(code, body, self._description)
-            if code in COMPRESSED_ROW_EVENTS:
-                check_block(body[parse_rows_head(code, body, self._description.table_id_size).images_at :], Limits())
-        except DecompressionError as error:
-            is_refused = self._description.is_mariadb and error.finding_id == "compression-error"
-            return _ReaderReaction.END if is_refused else _ReaderReaction.UNCERTAIN
-        except MalformedError:
+            _decode_as_mysql(code, body, self._description)
+        except (DecompressionError, MalformedError):
             return _ReaderReaction.UNCERTAIN
         return _ReaderReaction.READ
 
@@ -524,7 +531,7 @@ def _is_known_type(code: int, description: FormatDescription) -> bool:
     return not is_foreign and code != _T.UNKNOWN and code in _T.__members__.values()
 
 
-def _decode_as_server(code: int, body: bytes, description: FormatDescription) -> None:
+def _decode_as_mysql(code: int, body: bytes, description: FormatDescription) -> None:
     """Decode the parts of an event that MySQL's reader decodes.
 
     It keeps the optional metadata of a TABLE_MAP as bytes (`Table_map_event`), and ignores the last bytes of GTID_LOG
@@ -533,7 +540,7 @@ def _decode_as_server(code: int, body: bytes, description: FormatDescription) ->
     Raises:
         MalformedError: the server may not decode the event.
     """
-    if code == _T.TABLE_MAP and not description.is_mariadb:
+    if code == _T.TABLE_MAP:
         check_table_map_without_optional(body, description.table_id_size)
         return
     try:
@@ -610,6 +617,7 @@ class CrashRecovery:
         self._is_standalone = False
         self._marks = CommitMarks()
         self._damaged_from = None if extent is None else extent.damaged_from
+        self._first_event_at = 0 if extent is None else extent.first_event_at
         self._valid_end = self._log_end() if self._damaged_from is None else min(self._log_end(), self._damaged_from)
         self._is_read = self._damaged_from is None
         self._is_fed = False
@@ -624,6 +632,8 @@ class CrashRecovery:
         for i, type_name in enumerate(records.envelope.type):
             if is_newest and self._damaged_from is not None and offsets[i] >= self._damaged_from:
                 return
+            if is_newest and len(MAGIC) < offsets[i] < self._first_event_at:
+                continue
             gtid = records.envelope.txn[i] if is_newest and type_name in _GTID_EVENTS else None
             if is_newest and not self._is_mariadb and _ends_reading(type_name, gtid, records.bodies[i]):
                 self._end_reading(offsets[i])

@@ -389,7 +389,7 @@ def test_mariadb_ends_reading_at_an_xa_identifier_of_an_impossible_size(
 UUID = "7f3437eb-ea83-11f1-ac2f-02fc00000001"
 OTHER_UUID = "7f3437eb-ea83-11f1-c542-9579dfad6e56"
 CUTS = {
-    91: (348, f"{UUID}:1-12"), 105: (127, None), 109: (1187, f"{UUID}:1-15"),
+    91: (348, f"{UUID}:1-12"), 105: (127, ""), 109: (1187, f"{UUID}:1-15"),
     121: (1317, f"{UUID}:1-11:13-15,{OTHER_UUID}:3891306132084400177"),
 }  # fmt: skip
 """Number of a random damage -> size of the newest log after MySQL 9.7 started with it, and its GTIDs.

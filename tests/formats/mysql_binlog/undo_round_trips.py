@@ -35,7 +35,17 @@ KEYS = {
     "pair": (", PRIMARY KEY (id, name)", ("id", "name")),
     "name": (", PRIMARY KEY (name)", ("name",)),
     "unique": (", UNIQUE KEY (id)", ("id",)),
+    "three": (", PRIMARY KEY (name, n3, id)", ("name", "n3", "id")),
+    "nullable": (", UNIQUE KEY (nk)", ()),
 }
+"""Name -> definition, and the columns that identify a row: none where the key is missing or its values may be NULL."""
+
+KEY_COLUMNS = {
+    "three": ("n3", "INT UNSIGNED NOT NULL", lambda r: str(r.randrange(2**32))),
+    "nullable": ("nk", "BIGINT", lambda r: str(r.randrange(-(2**60), 2**60))),
+}
+"""Key -> one more column that it needs: name, type, value."""
+
 COLUMNS = {
     "n": ("INT", lambda r: str(r.randrange(-99, 99))),
     "price": ("DECIMAL(9,2)", lambda r: f"{r.randrange(99999) / 100:.2f}"),
@@ -51,8 +61,31 @@ COLUMNS = {
     ),
     "j": ("JSON", lambda r: f'\'{{"a": {r.randrange(9)}, "b": [1, "{"x" * r.randrange(60)}"]}}\''),
     "bits": ("BIT(9)", lambda r: f"b'{r.randrange(511):b}'"),
+    "u": ("BIGINT UNSIGNED", lambda r: str(r.choice((0, 1, 2**63, 2**64 - 1, r.randrange(2**64))))),
+    "tiny": ("TINYINT UNSIGNED", lambda r: str(r.randrange(256))),
+    "medium": ("MEDIUMINT", lambda r: str(r.randrange(-(2**23), 2**23))),
+    "wide": ("DECIMAL(38,10)", lambda r: f"{r.randrange(-(10**28), 10**28)}.{r.randrange(10**10):010}"),
+    "s": ("SET('a','b','c d','é')", lambda r: r.choice(("''", "'a'", "'a,c d'", "'b,é'"))),
+    "t": ("TIME(6)", lambda r: f"'{r.choice(('', '-'))}{r.randrange(838)}:01:59.{r.randrange(10**6):06}'"),
+    "t2": ("TIME(2)", lambda r: f"'{r.choice(('', '-'))}00:00:00.{r.randrange(100):02}'"),
+    "ts": ("TIMESTAMP(6) NULL", lambda r: f"'2023-01-0{r.randrange(1, 9)} 01:02:03.{r.randrange(10**6):06}'"),
+    "y": ("YEAR", lambda r: str(r.choice((0, 1901, 2155, 2024)))),
+    "fixed": ("BINARY(8)", lambda r: f"X'{r.randbytes(r.randrange(5)).hex()}'"),
+    "blob_": ("LONGBLOB", lambda r: f"X'{r.randbytes(r.randrange(400)).hex()}'"),
+    "latin": ("VARCHAR(300) CHARACTER SET latin1", lambda r: r.choice(("'é'", "'ÿ ß'", "''", "'a\\\\b'"))),
+    "gbk": ("CHAR(20) CHARACTER SET gbk", lambda r: r.choice(("'中'", "'誠'", "'a\\nb'"))),
+    "wide_text": ("MEDIUMTEXT CHARACTER SET utf16", lambda r: r.choice(("'é'", "'𝄞x'", "'\\0'"))),
+    "stored_": ("BIGINT GENERATED ALWAYS AS (id * 2 + 1) STORED", lambda r: "DEFAULT"),
+    "virtual_": ("BIGINT GENERATED ALWAYS AS (id * 3 + 1) VIRTUAL", lambda r: "DEFAULT"),
 }
-SHOWN = {"b": "HEX(b)", "bits": "bits+0", "note": "HEX(note)", "name": "HEX(name)"}
+NOT_NULL = ("stamp", "stored_", "virtual_", "n3")
+"""Columns that no statement sets to NULL."""
+
+TYPES = {**COLUMNS, **{name: (type_, value) for name, type_, value in KEY_COLUMNS.values()}}
+SHOWN = {
+    **{name: f"HEX({name})" for name in ("b", "note", "name", "fixed", "blob_", "latin", "gbk", "wide_text")},
+    "bits": "bits+0",
+}
 State = dict[tuple[str, ...], tuple[str, ...]]
 
 
@@ -70,8 +103,12 @@ class Table:
     def display_name(self) -> list[str]:
         return ["id", "name", *self.columns]
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return KEYS[self.key][1]
+
     def definition(self) -> str:
-        columns = "".join(f", {name} {COLUMNS[name][0]}" for name in self.columns)
+        columns = "".join(f", {name} {TYPES[name][0]}" for name in self.columns)
         own = "id INT NOT NULL, name VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
         return f"CREATE TABLE r.{self.name} ({own}{columns}{KEYS[self.key][0]})"
 
@@ -79,15 +116,15 @@ class Table:
         self.made += 1
         row = (self.made, f"k{self.made}" if self.key == "name" else r.choice(("p", "q", "Q")) + str(self.made % 3))
         self.live.append(row)
-        values = [COLUMNS[name][1](r) if r.random() > 0.2 or name == "stamp" else "NULL" for name in self.columns]
+        values = [_value(r, name) for name in self.columns]
         return f"INSERT INTO r.{self.name} VALUES ({row[0]}, '{row[1]}'{''.join(', ' + v for v in values)})"
 
     def update(self, r: random.Random) -> str:
         names = r.sample(self.columns, r.randrange(1, min(3, len(self.columns)) + 1))
-        sets = [f"{name}={COLUMNS[name][1](r) if r.random() > 0.2 or name == 'stamp' else 'NULL'}" for name in names]
+        sets = [f"{name}={_value(r, name)}" for name in names]
         if "j" in names and r.random() < 0.7:
             sets[names.index("j")] = f"j=JSON_SET(j, '$.a', {r.randrange(100, 199)})"
-        rows = r.sample(self.live, min(len(self.live), r.choice((1, 1, 2))))
+        rows = r.sample(self.live, min(len(self.live), 1 if "nk" in names else r.choice((1, 1, 2))))
         if r.random() < 0.15 and self.live:
             self.made += 1
             rows = rows[:1]
@@ -103,6 +140,10 @@ class Table:
         if not self.live or r.random() < 0.25:
             return self.insert(r)
         return self.update(r) if r.random() < 0.75 else self.delete(r)
+
+
+def _value(r: random.Random, name: str) -> str:
+    return TYPES[name][1](r) if r.random() > 0.2 or name in NOT_NULL else "NULL"
 
 
 @dataclass
@@ -129,7 +170,7 @@ def _states(lines: list[str], tables: list[Table]) -> dict[str, Counter[tuple[st
 
 
 def _keyed(rows: Counter[tuple[str, ...]], table: Table) -> State:
-    places = [table.display_name.index(name) for name in KEYS[table.key][1]]
+    places = [table.display_name.index(name) for name in table.identity]
     return {tuple(row[place] for place in places): row for row in rows}
 
 
@@ -137,7 +178,7 @@ def expected(
     table: Table, states: list[Counter[tuple[str, ...]]], chosen: list[int]
 ) -> Counter[tuple[str, ...]] | None:
     """The rows behind the undo of the chosen transactions, the last one first; None = they are not there any more."""
-    if table.key == "none":
+    if not table.identity:
         rows = states[-1].copy()
         for number in reversed(chosen):
             rows.subtract(states[number + 1] - states[number])
@@ -167,7 +208,7 @@ def is_disturbed(table: Table, states: list[Counter[tuple[str, ...]]], chosen: l
     """Did a later transaction, not a chosen one, change what a chosen one did? whole: any column of the same row."""
     touched: dict[tuple[str, ...], set[str]] = {}
     for number in range(len(states) - 1):
-        if table.key == "none":
+        if not table.identity:
             rows = (states[number] - states[number + 1]).keys() | (states[number + 1] - states[number]).keys()
             changes = {row: {"*"} for row in rows}
         else:
@@ -220,8 +261,10 @@ def _selection(r: random.Random, seed: int, gtids: list[str], places: list[int])
 def _tables(r: random.Random) -> list[Table]:
     tables = []
     for name in ("a", "b"):
-        columns = r.sample(list(COLUMNS), r.randrange(2, 7))
-        tables.append(Table(name, r.choice(list(KEYS)), columns))
+        columns, key = r.sample(list(COLUMNS), r.randrange(2, 9)), r.choice(list(KEYS))
+        if key in KEY_COLUMNS:
+            columns.insert(r.randrange(len(columns) + 1), KEY_COLUMNS[key][0])
+        tables.append(Table(name, key, columns))
     return tables
 
 
@@ -229,7 +272,7 @@ def _script(r: random.Random, seed: int, tables: list[Table], server: Server, se
     status = "SHOW BINARY LOG STATUS" if server.mysql else "SHOW MASTER STATUS"
     gtid = "SELECT 'gtid', @@GLOBAL.gtid_executed" if server.mysql else "SELECT 'gtid', @@GLOBAL.gtid_binlog_pos"
     looks = "; ".join([gtid, status, *map(_query, tables), "SELECT 'end'"])
-    made = [f"CREATE DATABASE r; SET time_zone='+00:00'; {settings}"]
+    made = [f"CREATE DATABASE r; SET NAMES utf8mb4; SET time_zone='+00:00'; {settings}"]
     made += [table.definition() for table in tables]
     made += [table.insert(r) for table in tables for _ in range(6)]
     made += ["FLUSH BINARY LOGS", looks]
@@ -268,7 +311,9 @@ def trip(servers: Pair, seed: int) -> Trip:
         return Trip(seed, "error", f"{error}; {about}")
     states = {table.name: [one[table.name] for one in found] for table in tables}
     disturbed = any(
-        is_disturbed(table, states[table.name], chosen, whole=rows == "exact" or (not declared and table.key != "none"))
+        is_disturbed(
+            table, states[table.name], chosen, whole=rows == "exact" or (not declared and bool(table.identity))
+        )
         for table in tables
     )
     if not manifest.complete:

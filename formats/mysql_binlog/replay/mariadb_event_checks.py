@@ -1,0 +1,154 @@
+"""Check damaged events as MariaDB's reader does: `Log_event::read_log_event` and `is_valid` of each event class.
+
+Crash recovery ends at the first event that the reader does not accept. The rules are those that SHOW BINLOG EVENTS of
+MariaDB 10.11 and 11.8 shows for made events.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
+from binlogtool.formats.binlog_events.event_schemas import decode_body
+from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
+from binlogtool.formats.binlog_events.values.column_types import ColumnType
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    EventType,
+    FormatDescription,
+    load_block_head,
+    read_lenenc,
+)
+from binlogtool.formats.binlog_events.write_log import POST_HEADER_SIZES
+from binlogtool.formats.mysql_binlog.validate.event_rules import XA_PREPARE_FIXED_SIZE, find_xa_id_fault
+from binlogtool.limits import Limits
+
+_T = EventType
+_ALWAYS_ACCEPTED = frozenset({_T.INTVAR, _T.RAND, _T.ANNOTATE_ROWS})
+"""Events whose bodies MariaDB does not check."""
+
+_CHECKED_BY_DECODER = frozenset(
+    {
+        _T.QUERY, _T.ROTATE, _T.BEGIN_LOAD_QUERY, _T.EXECUTE_LOAD_QUERY, _T.INCIDENT, _T.GTID,
+        _T.GTID_LIST, _T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1, _T.WRITE_ROWS_COMPRESSED_V1,
+        _T.UPDATE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V1,
+    }
+)  # fmt: skip
+"""Events that MariaDB refuses if their fields exceed the event."""
+
+_GTID_SIZE, _LISTED_GTID_SIZE, _GTID_COUNT_MASK = 19, 16, (1 << 28) - 1
+_PIECE_BYTES = 1 << 20
+_EXECUTE_LOAD_FIXED_SIZE, _MAX_DUP_HANDLING = 26, 2
+_ONE_BYTE_METADATA: frozenset[int] = frozenset(
+    {
+        ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.TIMESTAMP2, ColumnType.DATETIME2, ColumnType.TIME2,
+        ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB, ColumnType.GEOMETRY,
+        ColumnType.JSON,
+    }
+)  # fmt: skip
+_TWO_BYTE_METADATA: frozenset[int] = frozenset(
+    {
+        ColumnType.VARCHAR, ColumnType.BIT, ColumnType.NEWDECIMAL, ColumnType.ENUM, ColumnType.SET,
+        ColumnType.VAR_STRING, ColumnType.STRING,
+    }
+)  # fmt: skip
+"""Types of columns by the size of their metadata; other types have none."""
+
+
+def accepts_event(code: int, body: bytes, description: FormatDescription) -> bool | None:
+    """Return whether MariaDB's reader accepts a damaged event of a type that it knows; None if that is uncertain."""
+    accepted = accepts_fixed_size(code, body, description)
+    if not accepted or code in _ALWAYS_ACCEPTED:
+        return accepted
+    if code == _T.BINLOG_CHECKPOINT:
+        return len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
+    if code == _T.XA_PREPARE:
+        return len(body) >= XA_PREPARE_FIXED_SIZE and find_xa_id_fault(body) is None
+    if code == _T.TABLE_MAP:
+        return _accepts_table_map(body, description)
+    try:
+        decode_body(code, body, description)
+        if code in COMPRESSED_ROW_EVENTS:
+            images_at = parse_rows_head(code, body, description.table_id_size).images_at
+            return _is_unpackable(body[images_at:], Limits().max_inflate)
+    except DecompressionError:
+        return None
+    except MalformedError:
+        return False if code in _CHECKED_BY_DECODER else None
+    if code == _T.GTID:
+        return len(body) >= _GTID_SIZE and any(body[:8])
+    if code == _T.INCIDENT:
+        return body[:2] == b"\1\0"
+    return code != _T.EXECUTE_LOAD_QUERY or _accepts_file_name(body)
+
+
+def accepts_fixed_size(code: int, body: bytes, description: FormatDescription) -> bool | None:
+    """Return whether the reader accepts an event whose fixed part has the size that FORMAT_DESCRIPTION declares.
+
+    None if the size is not the usual one, and the reader may accept it.
+    """
+    size, usual_size = description.post_header_size(code), POST_HEADER_SIZES.get(code, 0)
+    if size == usual_size or code in _ALWAYS_ACCEPTED or code == _T.FORMAT_DESCRIPTION:
+        return True  # FORMAT_DESCRIPTION has one byte for each type that its version knows
+    if code in (_T.GTID, _T.BINLOG_CHECKPOINT, _T.GTID_LIST) and not usual_size <= size <= len(body):
+        return False
+    if code == _T.GTID:
+        return True
+    if code == _T.BINLOG_CHECKPOINT:
+        return int.from_bytes(body[:4], "little") <= len(body) - size
+    if code == _T.GTID_LIST:
+        count = int.from_bytes(body[:4], "little") & _GTID_COUNT_MASK
+        return count * _LISTED_GTID_SIZE <= len(body) - size
+    return None
+
+
+def _accepts_table_map(body: bytes, description: FormatDescription) -> bool:
+    """Return whether the names and types of a TABLE_MAP, and its metadata if it has any, are inside the event.
+
+    Neither the zero bytes after the names nor the optional metadata are checked.
+    """
+    at = description.table_id_size + 2
+    for _ in ("database", "table"):
+        if at >= len(body):
+            return False
+        at += body[at] + 2
+    try:
+        count, at = read_lenenc(body, at, len(body))
+        types = body[at : at + count]
+        at += count
+        if at >= len(body):
+            return at == len(body)
+        size, at = read_lenenc(body, at, len(body))
+    except MalformedError:
+        return False
+    needed = sum((one in _ONE_BYTE_METADATA) + 2 * (one in _TWO_BYTE_METADATA) for one in types)
+    return needed <= size and at + size + (count + 7) // 8 <= len(body)
+
+
+def _accepts_file_name(body: bytes) -> bool:
+    """Return whether the file name of an EXECUTE_LOAD_QUERY is inside its text, and its way of duplicates is known."""
+    text_size = len(body) - _EXECUTE_LOAD_FIXED_SIZE - body[8] - int.from_bytes(body[11:13], "little") - 1
+    start, end = int.from_bytes(body[17:21], "little"), int.from_bytes(body[21:25], "little")
+    return start <= text_size and end <= text_size and body[25] <= _MAX_DUP_HANDLING
+
+
+def _is_unpackable(block: bytes, limit: int) -> bool | None:
+    """Return whether zlib unpacks a block to at most its declared size; bytes after the stream are ignored.
+
+    None if it declares more than a limit.
+    """
+    declared, at = load_block_head(block, 0, len(block))
+    if at < 0:
+        return False
+    if declared > limit:
+        return None
+    unpacker, size, packed = zlib.decompressobj(), 0, block[at:]
+    try:
+        while not unpacker.eof and size <= declared:
+            piece = unpacker.decompress(packed, _PIECE_BYTES)
+            size, packed = size + len(piece), unpacker.unconsumed_tail
+            if not piece and not packed:
+                return False
+    except zlib.error:
+        return False
+    return size <= declared
