@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -31,13 +31,21 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     may_be_table_statement,
     normalize_statement,
     skip_gap,
+    strip_ignored_comments,
 )
-from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
+from binlogtool.formats.binlog_events.ddl.table_definitions import (
+    SKIPPED_PART,
+    DdlStatement,
+    TableDefinitions,
+    has_capital_names,
+    parse_schema,
+)
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
-from binlogtool.formats.binlog_events.values.column_types import TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import TableMapColumn, charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
@@ -48,9 +56,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     unpack_block,
 )
 from binlogtool.limits import MIB, Limits
-
-if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.ddl.table_definitions import TableDefinitions
 
 MAX_PENDING_BYTES = 4 * MIB
 """Maximum total size of pending statements, and of a single one, in bytes."""
@@ -122,8 +127,6 @@ class TableHistory(msgspec.Struct):
 
     def skip_part(self) -> None:
         """Mark the definitions as assumed: a part of the log was skipped, which may have contained statements."""
-        from binlogtool.formats.binlog_events.ddl.table_definitions import SKIPPED_PART
-
         if not self.is_empty and self.pending[-1:] != [SKIPPED_PART]:
             self.add_statement(SKIPPED_PART)
 
@@ -155,8 +158,6 @@ class TableHistory(msgspec.Struct):
 
     def import_state(self, state: Any) -> None:
         """Restore a state from `export_state`."""
-        from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
-
         self.pending, self.size, self.load_earlier_state, self._definitions, self._folded = [], 0, None, None, None
         self._carried, self._start = None, (None, state)
         if isinstance(state, dict):
@@ -180,16 +181,12 @@ class TableHistory(msgspec.Struct):
         Raises:
             UsageError: a statement of --schema is not supported.
         """
-        from binlogtool.formats.binlog_events.ddl.table_definitions import TableDefinitions, has_capital_names
-
         if self.load_earlier_state is not None:
             own_pending, earlier_state = self.pending, self.load_earlier_state()
             self.import_state(earlier_state)
             self.get_definitions()
             self.pending = own_pending
         if self._definitions is None:
-            from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
-
             self._definitions = TableDefinitions() if self.schema is None else parse_schema(self.schema).copy()
         definitions = self._definitions
         pending, self.pending, self.size = self.pending, [], 0
@@ -257,8 +254,6 @@ class TableHistory(msgspec.Struct):
 
 def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
     """Return whether statements define a table whose name differs from this one only in case."""
-    from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
-
     is_defined = isinstance(exact.get_state(name), TableDefinition)
     return is_defined and any(
         isinstance(state, TableDefinition) and other != name and other.lower() == name
@@ -336,15 +331,6 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    from binlogtool.formats.binlog_events.ddl.statements import (
-        may_be_table_statement,
-        normalize_statement,  # imported late: few logs declare tables
-        strip_ignored_comments,
-    )
-    from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
-    from binlogtool.formats.binlog_events.status_variables import decode_status_variables
-    from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
-
     parts, is_compressed = parse_query(body), code == EventType.QUERY_COMPRESSED
     start = next(iter_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql
     if not may_be_table_statement(start):

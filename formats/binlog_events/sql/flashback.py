@@ -360,21 +360,11 @@ def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) 
     index, sequence = _INDEX.match(sql, start), find_sequence(sql, database)
     names += [] if index is None else [qualify_table_name(index["table"], database)]
     names += [] if sequence is None else [sequence]
-    names += _find_other_tables(sql, database)
-    return list(dict.fromkeys(names)) or None
-
-
-def _find_other_tables(sql: str, database: str) -> list[str]:
-    """Return the tables that a statement renames, and the table with which it exchanges a partition."""
-    if not re.match(r"(?:ALTER|RENAME)\s", sql[skip_gap(sql) :], re.IGNORECASE):
-        return []
-    try:
+    with suppress(UsageError):
         exchanged_table = find_exchanged_table(sql, database)
-        return [name for pair in find_renames(sql, database) for name in pair] + (
-            [] if exchanged_table is None else [exchanged_table]
-        )
-    except UsageError:
-        return []
+        names += [name for pair in find_renames(sql, database) for name in pair]
+        names += [] if exchanged_table is None else [exchanged_table]
+    return list(dict.fromkeys(names)) or None
 
 
 def find_statements(
