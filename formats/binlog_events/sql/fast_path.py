@@ -24,7 +24,6 @@ All numbers are 32 bits, big-endian; offsets count from the start of the table o
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from array import array
@@ -65,7 +64,6 @@ from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
 from binlogtool.formats.binlog_events.sql.kernels import event_statements as statements
 from binlogtool.formats.binlog_events.sql.kernels import row_statements
-from binlogtool.formats.binlog_events.sql.kernels.event_statements import DATABASE_SIZE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.literals import (
     UTF8MB4_COMPATIBLE_CHARSETS,
@@ -320,7 +318,7 @@ class SessionTransitions:
                 is_supported
                 and "invoker" not in status
                 and "sql_mode" in status
-                and _ROW_CHANGE.match(parts.sql) is not None
+                and statements.is_row_change(parts.sql, 0, len(parts.sql))
             )
         elif parts.sql != b"BEGIN":
             return False
@@ -411,8 +409,6 @@ class SessionTransitions:
 
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
-
-_ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
 
 def _session_state(session: ScriptSession) -> SessionState:
@@ -602,7 +598,10 @@ class FastScriptWriter:
         parts, base = list[bytes](), batch.batch.base if isinstance(batch, FlatRecords) else batch.base
         while start < stop:
             self._load_state(script, base)
-            memory = ScriptMemory(events.window, texts, self._output, _OUTPUT_SIZE, self._transitions.data, self._state)
+            memory = ScriptMemory(
+                events.window, texts, self._output, _OUTPUT_SIZE, self._transitions.data, self._state,
+                script.session.database or b"",
+            )  # fmt: skip
             next_index = kernel(start, stop, events.columns, memory)
             if next_index > start:
                 self._store_state(script, batch)
@@ -674,7 +673,7 @@ class FastScriptWriter:
         spans = EventSpans._make(as_int_column(frames[name], frames.count) for name in _OFFSET_COLUMNS)
         maps = self._table_tracker.columns(notes)["map"]
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
-        memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state)
+        memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state, b"")
         buffers = (array("q", pending.table_maps), len(pending.table_maps), pending.size)
         next_index: int = self._compile(row_statements.write_base64_lines)(start, stop, spans, maps, memory, *buffers)
         if next_index > start:
@@ -715,15 +714,7 @@ class FastScriptWriter:
             1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
         )
         state[statements.SESSION_NUMBER] = self._transitions.session_number(script.session)
-        self._load_database(script.session.database)
-
-    def _load_database(self, name: bytes | None) -> None:
-        """Load the name of the session's database into the kernel's slots."""
-        is_known = name is not None and len(name) < 8 * DATABASE_SLOTS - 8
-        self._state[DATABASE_SIZE] = len(name or b"") if is_known else -1
-        for place in range(0, len(name or b"") if is_known else 0, 8):
-            word = (name or b"")[place : place + 8].ljust(8, b"\0")
-            self._state[DATABASE_SIZE + 1 + place // 8] = int.from_bytes(word, "little", signed=True)
+        state[statements.DATABASE_SIZE] = -1 if script.session.database is None else len(script.session.database)
 
     def _learn_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
         """Register the event at which the kernel stopped, so that it is accepted; return whether that was possible."""

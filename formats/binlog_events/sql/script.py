@@ -387,7 +387,7 @@ class EventStatementWriter:
         pending, self.pending_variables = self.pending_variables, []
         if self.skips_next:
             return []
-        if self.script_filter.stop_if_matched(context, parts, sql):
+        if self.script_filter.stop_if_matched(context, sql, parts.db):
             return []
         if self.needs_definitions:
             self.definitions.apply_statement(sql, parts)

@@ -17,6 +17,7 @@ from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableUInt8s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_little_endian,
     put_uuid,
@@ -92,18 +93,19 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
 BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: last GTID event written, or -1. OUTPUT_FULL: 1 if the output buffer
 is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
 SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
-GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
+(
+    GTID_AUTOMATIC,
+    NEXT_SESSION_NUMBER,
+    TEMPLATES,
+    DATABASE_SIZE,
+    CONTAINER_OFFSET,
+    ROWS_AS_STATEMENTS,
+    STATE_SIZE,
+) = range(20, 27)
 """GTID_AUTOMATIC: 1 if MySQL's gtid_next is AUTOMATIC. NEXT_SESSION_NUMBER: the session after the current rows.
 TEMPLATES: offset of the table of templates in the texts. DATABASE_SIZE: size of the session's database name, -1 if it
-has none."""
-DATABASE_TEXT = DATABASE_SIZE + 1
-"""First slot of the database name, with eight bytes per slot."""
-DATABASE_SLOTS = 33
-"""Number of slots for the database: its size and its name."""
-CONTAINER_OFFSET = DATABASE_SIZE + DATABASE_SLOTS
-"""Offset of the event that contains the current one, or -1."""
-ROWS_AS_STATEMENTS, STATE_SIZE = CONTAINER_OFFSET + 1, CONTAINER_OFFSET + 2
-"""ROWS_AS_STATEMENTS: 1 if row events are written as statements, 0 for BINLOG."""
+has none. CONTAINER_OFFSET: offset of the event that contains the current one, or -1. ROWS_AS_STATEMENTS: 1 if row
+events are written as statements, 0 for BINLOG."""
 
 
 # --- Base64 encoding as kernels over lookup tables ---
@@ -344,7 +346,7 @@ def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> 
 
 # --- Kernels for logged statements with INTVAR and RAND ---
 
-APOSTROPHE, BACKTICK = b"'`"
+APOSTROPHE = 39
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
     int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 )
@@ -360,11 +362,7 @@ def is_row_change(buf: UInt8s, pos: int, limit: int) -> bool:
         at += 1
     if at == limit or at - pos > 7:
         return False
-    matches = 1 if word == _INSERT else 0
-    matches |= 1 if word == _UPDATE else 0
-    matches |= 1 if word == _DELETE else 0
-    matches |= 1 if word == _REPLACE else 0
-    return matches > 0
+    return word == _INSERT or word == _UPDATE or word == _DELETE or word == _REPLACE
 
 
 @kernel(native="plain_text")
@@ -404,20 +402,6 @@ def check_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
         elif c == 35 or c == 36 or c == 59 or (c == 45 and next_byte == 45):
             return 0
     return result if mark == 0 and pos == limit else 0
-
-
-@kernel()
-def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
-    """Return whether the database name at `buf[p]` is empty or the session's."""
-    if size == 0:
-        return True
-    if size != state[DATABASE_SIZE] or buf[p + size] != 0:
-        return False
-    same = 0
-    for i in range(size):
-        if buf[p + i] == state[DATABASE_TEXT + (i >> 3)] >> 8 * (i & 7) & 255:
-            same += 1
-    return same == size
 
 
 @kernel(load_intvar, load_rand)
@@ -469,17 +453,24 @@ def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> i
     return o
 
 
-@kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_query, load_word)
-def find_text_request(pos: int, limit: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
+@kernel(is_row_change, are_bytes_equal, check_plain_text, find_query_request, load_query, load_word)
+def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) -> int:
     """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode matters; -1 = unsupported."""
-    request = find_query_request(pos, limit, 1, buf, transitions)
+    request = find_query_request(pos, limit, 1, memory.buf, memory.moves)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
-    _thread, _status, database, text, _end = load_query(buf, pos, limit)
-    escapes = load_word(transitions, 16 + 12 * request + 8) >> 17 & 1
-    if not is_same_database(buf, database, text - database - 1, state) or not is_row_change(buf, text, limit):
+    _thread, _status, database, text, _end = load_query(memory.buf, pos, limit)
+    size = text - database - 1
+    if size > 0 and (
+        size != memory.state[DATABASE_SIZE]
+        or memory.buf[database + size] != 0
+        or are_bytes_equal(memory.buf, database, memory.database, 0, size) == 0
+    ):
         return -1
-    plain = check_plain_text(buf, text, limit, escapes)
+    if not is_row_change(memory.buf, text, limit):
+        return -1
+    escapes = load_word(memory.moves, 16 + 12 * request + 8) >> 17 & 1
+    plain = check_plain_text(memory.buf, text, limit, escapes)
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
@@ -491,7 +482,7 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
-    found = find_text_request(p, n, events.flags[last], memory.moves, memory.buf, memory.state)
+    found = find_text_request(p, n, events.flags[last], memory)
     if found < 0:
         return -1
     request = found & 65535
