@@ -105,10 +105,11 @@ def parse_column(name: str, definition: Sequence[SqlWord], default: str | None) 
     type_name = definition[0].upper
     upper_words = [word.upper for word in definition]
     charset = _column_charset(type_name, definition, default)
+    is_unsigned = type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
     return ColumnHint(
         name=name,
         types=frozenset(code.value for code in _TYPE_CODES.get(type_name, ())),
-        unsigned=_is_unsigned(type_name, upper_words) if type_name in _NUMBER_TYPES else None,
+        unsigned=is_unsigned if type_name in _NUMBER_TYPES else None,
         charset=charset,
         values=_parse_enum_values(definition) if type_name in ("ENUM", "SET") else None,
         logical=_LOGICAL_TYPES.get(type_name),
@@ -149,11 +150,6 @@ def _fraction_digits(upper_words: Sequence[str]) -> int:
     """Return the number of fractional digits given in the parentheses after the type."""
     digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_SIZE_DIGITS and int(digits) <= 6 else 0
-
-
-def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:
-    """Return whether a numeric type is unsigned."""
-    return type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
 
 
 def _is_generated(upper_words: Sequence[str]) -> bool:

@@ -116,21 +116,11 @@ class TableDefinitions(msgspec.Struct):
         except UsageError:
             self._invalidate_named(statement)
 
-    def get_definition(self, name: str) -> TableDefinition | None:
-        """Return the definition of a table by full name; if no statement names its database, by its bare name.
-
-        Raises:
-            UsageError: the columns of the table are uncertain; the message says why.
-        """
-        state = self.get_state(name)
-        if isinstance(state, str):
-            if state:
-                raise UsageError(state)
-            return None
-        return state
-
     def get_state(self, name: str) -> TableDefinition | str:
-        """Return the definition of a table, or the reason why there is none."""
+        """Return the definition of a table by full name, or the reason why there is none.
+
+        If no statement names its database, it is found by its bare name.
+        """
         key = self._table_key(name)
         if key not in self.tables:
             key = qualify_name("", split_table_name(key)[1])

@@ -156,8 +156,8 @@ class ForeignKeys(msgspec.Struct):
         if "REFERENCES" not in heads or len(self.keys) >= MAX_FOREIGN_KEYS:
             return
         at = heads.index("REFERENCES")
-        reader = StatementReader("")
-        reader.words, reader.at = list(item), at + 1
+        reader = StatementReader.from_words(item)
+        reader.at = at + 1
         parent, database = reader.read_name(), split_table_name(child)[0]
         child_columns = _names_in_parentheses(item[:at]) if "FOREIGN" in heads[:at] else (item[0].text.lower(),)
         number = 1 + sum(key.child == child for key in self.keys)

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
@@ -150,11 +149,8 @@ class TableHistory(msgspec.Struct):
         """Start with the state of another history that has read the preceding file to its end."""
         copy, self._carried = other.copy(), None
         self.load_earlier_state, self.pending, self.size = copy.load_earlier_state, copy.pending, copy.size
-        self._definitions, self._folded, self._is_case_sensitive = (
-            copy._definitions,
-            copy._folded,
-            copy._is_case_sensitive,
-        )
+        self._definitions, self._folded = copy._definitions, copy._folded
+        self._is_case_sensitive = copy._is_case_sensitive
 
     def import_state(self, state: Any) -> None:
         """Restore a state from `export_state`."""
@@ -508,13 +504,6 @@ class TableCatalog(msgspec.Struct):
         state = self.history.find_definition(table)
         return None if isinstance(state, str) else state
 
-    def is_declared(self, name: str) -> bool:
-        """Return whether a statement declares this full name as a table."""
-        try:
-            return self.history.get_definitions().get_definition(name) is not None
-        except UsageError:
-            return False
-
     def find_only_changed_table(self, text: str, database: str) -> str | None:
         """Return the full name of the only table whose rows a statement can change; None if there may be others.
 
@@ -524,7 +513,8 @@ class TableCatalog(msgspec.Struct):
         name = find_changed_table(text, database)
         if name is None or self.triggers.list_triggers(name):
             return None
-        return name if name == find_created_table(text, database) or self.is_declared(name) else None
+        is_declared = isinstance(self.history.get_definitions().get_state(name), TableDefinition)
+        return name if is_declared or name == find_created_table(text, database) else None
 
     def find_caveat(self, table: TableMap) -> str | None:
         """Return why SQL statements about this table may be inexact; None if its columns are declared."""

@@ -495,15 +495,8 @@ def _build_statement_template(table: TableMap) -> bytes:
         column_name = quote_identifier(column.name or "")
         if DELIMITER in column_name + text:
             return b""
-        columns += [
-            *entry,
-            at,
-            len(column_name),
-            at + len(column_name) if text else 0,
-            len(text),
-            flags | KEY * (index in key_columns),
-            0,
-        ]
+        text_at = at + len(column_name) if text else 0
+        columns += [*entry, at, len(column_name), text_at, len(text), flags | KEY * (index in key_columns), 0]
         texts += [column_name, text]
         at += len(column_name) + len(text)
     if DELIMITER in texts[0]:
@@ -665,11 +658,8 @@ class FastScriptWriter:
         if is_unsupported or pending is None or len(pending.table_maps) > _MAX_OPEN_MAPS:
             return start
         notes = self._context.tracker.track_batch(batch)  # the tracker must see every batch
-        state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE], state[statements.TEMPLATES] = (
-            4,
-            description.table_id_size,
-            row_statements.TEMPLATES_AT,
-        )
+        state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE] = 4, description.table_id_size
+        state[statements.TEMPLATES] = row_statements.TEMPLATES_AT
         spans = EventSpans._make(as_int_column(frames[name], frames.count) for name in _OFFSET_COLUMNS)
         maps = self._table_tracker.columns(notes)["map"]
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
@@ -696,7 +686,7 @@ class FastScriptWriter:
         )
         state[statements.WINDOW_OFFSET], state[statements.IS_MARIADB] = base, description.is_mariadb
         state[statements.CHECKSUM_BYTES] = 4 if description.has_checksums else 0
-        state[statements.SETS_GTIDS], state[statements.TABLE_ID_SIZE] = script.sets_gtids, description.table_id_size
+        state[statements.SETS_GTIDS], state[statements.TABLE_ID_SIZE] = script.options.gtids, description.table_id_size
         for place, name in _SESSION_SLOTS:
             state[place] = _parse_number(variables.get(f"@@session.{name}", ""))
         skips_parallel = variables.get("@@session.skip_parallel_replication")
@@ -749,13 +739,13 @@ class FastScriptWriter:
             script.transaction.implied_owner, script.skips_next = NO_OWNER, False
         if state[statements.SEQUENCE_NUMBER] >= 0:
             variables["@@session.gtid_seq_no"] = str(state[statements.SEQUENCE_NUMBER])
-        if last_gtid >= 0 and script.sets_gtids and not state[statements.IS_MARIADB]:
+        if last_gtid >= 0 and script.options.gtids and not state[statements.IS_MARIADB]:
             script.session.gtid_next = script.transaction.current_owner.gtid or "AUTOMATIC"
             variables["@@session.original_commit_timestamp"] = str(state[statements.COMMIT_TIMESTAMP])
         if last_gtid >= 0 or transaction_state != self._loaded_state:
             has_unused_gtid = (
                 transaction_state == statements.AFTER_GTID
-                and script.sets_gtids
+                and script.options.gtids
                 and script.session.gtid_next != "AUTOMATIC"
             )
             script.transaction.has_unused_gtid = has_unused_gtid

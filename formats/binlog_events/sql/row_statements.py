@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -748,9 +748,11 @@ def _make_printable(text: str) -> str:
 
 
 def select_rows_by_filter(
-    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
-) -> Event | None:
-    """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter | None, limits: Limits
+) -> tuple[Event | None, bool | Sequence[bool]]:
+    """Return the event with its selected rows, and for each row, or for all, whether it is selected.
+
+    The event is None if no row is selected, and uncompressed if rows were removed.
 
     Args:
         table: its table, with all known facts about its columns.
@@ -759,38 +761,19 @@ def select_rows_by_filter(
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a column of
             the condition.
     """
-    return keep_rows(
-        event,
-        table,
-        condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits)),
-        limits,
-    )
-
-
-def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], limits: Limits) -> Event | None:
-    """Return the event with only some of its rows; None if none remain.
-
-    Args:
-        selection: whether to keep each row, or one bool for all rows.
-
-    Raises:
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
-    """
+    if condition is None:
+        return event, True
+    decode = cache(partial(_decode_body, context, event, table, condition, limits))
+    selection = condition.select_rows(event.batch_index, decode)
     if isinstance(selection, bool):
-        return event if selection else None
+        return (event if selection else None), selection
     if all(selection) or not count_rows(event.code, event.body, table, limits):
-        return event
+        return event, selection
     if not any(selection):
-        return None
+        return None, selection
     code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
-    return event._replace(code=int(code), body=memoryview(select_rows(code, uncompressed, table, selection)))
-
-
-def lazy_body(
-    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
-) -> Callable[[], dict[str, Any]]:
-    """Return a function that decodes an event once; it raises the same errors as `select_rows_by_filter`."""
-    return cache(partial(_decode_body, context, event, table, condition, limits))
+    rows = memoryview(select_rows(code, uncompressed, table, selection))
+    return event._replace(code=int(code), body=rows), selection
 
 
 def _decode_body(

@@ -177,11 +177,6 @@ class ScriptTransaction(msgspec.Struct):
     has_unused_gtid: bool = False
     status_vars: bytes = b""
 
-    @property
-    def is_as_logged(self) -> bool:
-        """True if the log itself opened everything that is open."""
-        return not self.is_damaged and self.implied_owner == NO_OWNER
-
     def note_loss(self) -> None:
         """Record that a part of the log is lost."""
         self.groups.reset()
