@@ -28,7 +28,6 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable
-from functools import cache
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -136,8 +135,7 @@ class ScriptEvents(msgspec.Struct, frozen=True):
 
 def load_file_events(
     batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
-    texts: bytes, limits: Limits,
-    compile_: Callable[[Kernel], Kernel],
+    limits: Limits, compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
@@ -147,13 +145,13 @@ def load_file_events(
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
         for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, description, texts, limits, compile_)
+        window = _uncompress_rows(batch, columns, description, limits, compile_)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
 def _uncompress_rows(
-    batch: Batch, columns: NamedColumns, description: FormatDescription, texts: bytes, limits: Limits,
+    batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
     """Return the window, followed by its compressed row events in uncompressed form.
@@ -171,7 +169,7 @@ def _uncompress_rows(
     buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
     buffer[: len(window)] = window
     compile_(row_statements.write_uncompressed)(
-        count, arrays, sizes, window, data, *sizes_of_format, texts, buffer, len(window)
+        count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
     )
     return buffer
 
@@ -196,7 +194,7 @@ def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: ar
 
 
 def load_nested_events(
-    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription, texts: bytes,
+    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run that has nested events; None if they are too large or one is invalid.
@@ -212,7 +210,7 @@ def load_nested_events(
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
     columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
     if (
-        compile_(row_statements.copy_events)(run.count, columns, holders, bases, window, texts, data, checksum_size)
+        compile_(row_statements.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
         < run.count
     ):
         return None
@@ -550,12 +548,6 @@ _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
 _OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 
 
-@cache
-def _get_texts() -> bytes:
-    """Return the constant texts of the kernel, cached."""
-    return statements.build_texts(dict(EVENT_TYPE_NAMES))
-
-
 class FastScriptWriter:
     """Compiled writer for the events of one file."""
 
@@ -564,8 +556,7 @@ class FastScriptWriter:
         self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
         self._nested: NestedTableMaps | None = None
         self._compile = compile_
-        self._texts = _get_texts()
-        self._templates = StatementTemplates(self._texts + row_statements.PIECES)
+        self._templates = StatementTemplates(statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statements.PIECES)
         self._output = memoryview(mmap(-1, _OUTPUT_SIZE))  # pages are allocated on first use
         self._state = array("q", bytes(8 * statements.STATE_SIZE))
         self._transitions = SessionTransitions(context.description)
@@ -608,10 +599,10 @@ class FastScriptWriter:
         """Load the events of a batch for the kernels; None if they cannot read them."""
         description, table_tracker = self._context.description, self._table_tracker
         if isinstance(batch, Batch) and batch.container is None:
-            return load_file_events(batch, notes, table_tracker, description, self._texts, limits, self._compile)
+            return load_file_events(batch, notes, table_tracker, description, limits, self._compile)
         if isinstance(batch, Batch):
             numbers = table_tracker.map_numbers(notes.maps)
-            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._texts, self._compile)
+            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._compile)
         if self._nested is None:
             self._nested = NestedTableMaps(self._context.tracker, table_tracker, self._compile)
         nested, maps = self._nested, array("q", bytes(8 * batch.count))
@@ -627,7 +618,7 @@ class FastScriptWriter:
             )
             return maps
 
-        return load_nested_events(batch, fill_maps, description, self._texts, self._compile)
+        return load_nested_events(batch, fill_maps, description, self._compile)
 
     def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
