@@ -208,7 +208,7 @@ class BinlogJob(msgspec.Struct):
             "groups-in-equal-groups-out",
             f"{self.group_digest.bundles:,} read, {digest_back.bundles:,} read back{excluded}",
         )
-        yield ManifestCheck("gtids-in-equal-gtids-out", ", ".join(self.group_digest.gtids.to_texts()) or "none")
+        yield ManifestCheck("gtids-in-equal-gtids-out", ", ".join(self.group_digest.list_gtids()) or "none")
         yield ManifestCheck(
             "event-bodies-equal", f"sha256 {digest_back.sha256} of {digest_back.events:,} events; {CHANGED_FIELDS}"
         )
@@ -229,7 +229,7 @@ class BinlogJob(msgspec.Struct):
     def _build_manifest(
         self, inputs: list[ManifestInput], writer: BinlogWriter, checks: tuple[ManifestCheck, ...]
     ) -> Manifest:
-        ranges = self.group_digest.gtids.to_texts()
+        ranges = self.group_digest.list_gtids()
         details = {
             "gtids": ranges[:_MAX_LISTED_GTIDS],
             "gtids_left_out": self.continuity.list_lost()[:_MAX_LISTED_GTIDS],

@@ -41,7 +41,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.schema_fields import UInt8s, kernel, load_big_endian
+from binlogtool.format_api.schema_fields import UInt8s, kernel
 from binlogtool.limits import MIB, Limits
 
 __all__ = ["blake2b"]
@@ -785,21 +785,8 @@ def _build_byte_table(poly: int) -> tuple[int, ...]:
 
 # --- Kernel for zlib's CRC-32 ---
 
-TABLE_OFFSET = 8192
-"""Offset of the CRC table in the texts: the CRC-32 of each byte value, 32 bits, big-endian. Native code has its own
-table.
-"""
 
-
-@kernel(load_big_endian, native="crc32_bytes")
-def compute_crc32(buf: UInt8s, pos: int, limit: int, texts: UInt8s) -> int:
+@kernel(native="crc32_bytes")
+def compute_crc32(buf: UInt8s, pos: int, limit: int) -> int:
     """Return the CRC-32 of `buf[pos:limit]`."""
-    crc = 0xFFFFFFFF
-    for i in range(pos, limit):
-        crc = load_big_endian(texts, TABLE_OFFSET + 4 * ((crc ^ buf[i]) & 255), 4) ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-def build_crc_table() -> bytes:
-    """Return the table: the CRC-32 of each byte value, big-endian."""
-    return b"".join(value.to_bytes(4, "big") for value in _build_byte_table(CRC32.poly))
+    return zlib.crc32(bytes(buf[pos:limit]))

@@ -560,7 +560,7 @@ class RecordLoopCode:
     def computed_checksum(self) -> str:
         """Call that computes the checksum of a frame that stores none."""
         low, high = map(self.frame_variable, self.shape.covered or _FRAME_COLUMNS[:2])
-        return self.format_call(compute_crc32, f"buf, {low}, {high}, 0")
+        return self.format_call(compute_crc32, f"buf, {low}, {high}")
 
     def format_member_call(self, slot: MemberSlot, out: str, o: str) -> str:
         """Return the call of a member's kernel."""

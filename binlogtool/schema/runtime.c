@@ -244,8 +244,8 @@ EXPORT int64_t crc_of(int64_t table, int64_t pointer, int64_t count, int64_t bef
     return crc_run(table, pointer, count, before);
 }
 
-/* The CRC-32 of `buf[p:n]`. (`formats.crc32.crc_of`) */
-INLINE int64_t crc32_bytes(int64_t buf, int64_t p, int64_t n, int64_t texts) {
+/* The CRC-32 of `buf[p:n]`. (`layout.compute_crc32`) */
+INLINE int64_t crc32_bytes(int64_t buf, int64_t p, int64_t n) {
     static crc_tables tables;
     static int filled = 0; /* threads that come at once fill in the same */
     if (!__atomic_load_n(&filled, __ATOMIC_ACQUIRE)) {
@@ -313,8 +313,8 @@ EXPORT int64_t base64_run(const uint8_t *p, int64_t size, uint8_t *out, int64_t 
     return base64_of(p, size, out, quickly && shuffles());
 }
 
-/* A line of the bytes `buf[p:n]` at `out[o]`; where it ends. (`sql_base64_kernels.put_base64`) */
-INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t texts, int64_t out, int64_t o) {
+/* A line of the bytes `buf[p:n]` at `out[o]`; where it ends. (`event_statements.put_base64`) */
+INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t out, int64_t o) {
     uint8_t *target = (uint8_t *)(intptr_t)(out + o);
     int64_t size = base64_of((const uint8_t *)(intptr_t)(buf + p), n - p, target, shuffles());
     target[size] = '\n';

@@ -281,7 +281,7 @@ class EventTracker(msgspec.Struct):
             elif step is GroupStep.OPENS:
                 self.current_owner = NO_OWNER
             owners.append(NO_OWNER if step is GroupStep.OUTSIDE else self.current_owner)
-            maps.append(self._find_map(code, body))
+            maps.append(_find_map(self.maps, code, body))
             if code == EventType.TRANSACTION_PAYLOAD:
                 self._container_owners[batch.first_record + i] = self.current_owner
             if step is GroupStep.ENDS:
@@ -290,24 +290,20 @@ class EventTracker(msgspec.Struct):
                 self.maps.open_ids.clear()
         return TrackedBatch(owners, maps)
 
-    def _find_map(self, code: int, body: memoryview) -> TableMap | None:
-        """Return the table map of an event."""
-        if code == _TABLE_MAP:
-            return self.maps.add_map(bytes(body))
-        return self.maps.find_map(body) if code in ROW_EVENTS else None
-
     def _track_nested(self, batch: Batch, owner: TransactionOwner) -> TrackedBatch:
         """Return the transaction and table map of nested events."""
         maps = self.maps.create_nested()
         codes, _, starts, ends = (to_int_list(batch.frames[n], 0, batch.frames.count) for n in _COLUMN_NAMES)
-        table_maps: list[TableMap | None] = []
-        window, add_map, find_map = batch.window, maps.add_map, maps.find_map
-        for code, body_start, body_end in zip(codes, starts, ends, strict=True):
-            if code == _TABLE_MAP:
-                table_maps.append(add_map(bytes(window[body_start:body_end])))
-            else:
-                table_maps.append(find_map(window[body_start:body_end]) if code in ROW_EVENTS else None)
+        bodies = map(batch.window.__getitem__, map(slice, starts, ends))
+        table_maps = [_find_map(maps, code, body) for code, body in zip(codes, bodies, strict=True)]
         return TrackedBatch([owner] * batch.frames.count, table_maps)
+
+
+def _find_map(maps: TableMaps, code: int, body: memoryview) -> TableMap | None:
+    """Return the table map of an event."""
+    if code == _TABLE_MAP:
+        return maps.add_map(bytes(body))
+    return maps.find_map(body) if code in ROW_EVENTS else None
 
 
 def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:

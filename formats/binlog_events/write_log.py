@@ -253,35 +253,15 @@ class GtidContinuity(msgspec.Struct):
 _MUTABLE_BYTES = slice(EVENT_SIZE_AT, FLAGS_AT)
 
 
-class GtidRuns(msgspec.Struct):
-    """GTIDs in log order, as ranges: domain-server -> [first, last] of each run without gaps."""
-
-    runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
-    count: int = 0
-
-    def add(self, gtid: str) -> None:
-        """Add the next GTID."""
-        source, _, text = gtid.rpartition("-")
-        number, runs = int(text), self.runs.setdefault(source, [])
-        self.count += 1
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-
-    def to_texts(self) -> list[str]:
-        """Return a text like `0-1-5..42` for each run."""
-        return [
-            f"{source}-{format_range(low, high + 1, '..')}" for source, runs in self.runs.items() for low, high in runs
-        ]
-
-
 class TransactionDigest(msgspec.Struct):
-    """Counts, and a hash over all that a conversion must preserve: events without size, position and checksum."""
+    """Counts, GTIDs, and a hash over all that a conversion must preserve: events without size, position and checksum.
+
+    gtid_runs: GTIDs in log order: domain-server -> [first, last] of each run without gaps.
+    """
 
     bundles: int = 0
     events: int = 0
-    gtids: GtidRuns = msgspec.field(default_factory=GtidRuns)
+    gtid_runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
     def add(self, bundle: PortableEventGroup) -> None:
@@ -290,9 +270,22 @@ class TransactionDigest(msgspec.Struct):
         self.bundles += bool(events)
         self.events += len(events)
         if bundle.txn is not None:
-            self.gtids.add(bundle.txn)
+            source, _, text = bundle.txn.rpartition("-")
+            number, runs = int(text), self.gtid_runs.setdefault(source, [])
+            if runs and runs[-1][1] + 1 == number:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
         for event in events:
             self._hash.update(event[: _MUTABLE_BYTES.start] + event[_MUTABLE_BYTES.stop :])
+
+    def list_gtids(self) -> list[str]:
+        """Return a text like `0-1-5..42` for each run of GTIDs."""
+        return [
+            f"{source}-{format_range(low, high + 1, '..')}"
+            for source, runs in self.gtid_runs.items()
+            for low, high in runs
+        ]
 
     @property
     def sha256(self) -> str:
@@ -304,7 +297,7 @@ class TransactionDigest(msgspec.Struct):
 
     @property
     def _comparison_key(self) -> tuple[Any, ...]:
-        return self.bundles, self.events, self.gtids.runs, self.sha256
+        return self.bundles, self.events, self.gtid_runs, self.sha256
 
 
 # --- Writer of MariaDB binary logs ---

@@ -101,7 +101,6 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "mysql_binlog/validate/kernels": "follow_query",
     },
     EQUAL: {
-        "binlog_events/sql/kernels/event_statements": "load_six_bytes put_base64",
         "binlog_events/transactions/compiled_tracker": "is_known_body track_gtid",
         "mysql_binlog/validate/kernels": "follow_mysql_gtid",
     },

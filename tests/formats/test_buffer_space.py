@@ -43,7 +43,7 @@ def test_a_variable_needs_at_most_three_bytes_for_each_of_its_event(code: int, b
     """`put_change_statement` asks for that much, whatever the number of events before the statement."""
     texts, out = event_statements.build_texts({}), bytearray(256)
     body = body if code == 5 else struct.pack("<16s", body)
-    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * event_statements.STATE_SIZE)))
+    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * event_statements.STATE_SIZE)), b"")
     end = event_statements.put_variable(code, 0, len(body), memory, 0)
     assert out[:end].decode() == text
     assert end <= 3 * (19 + len(body))

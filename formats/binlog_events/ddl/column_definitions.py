@@ -20,6 +20,9 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     KeyPart,
     SqlStatement,
     SqlWord,
+    StatementReader,
+    find_declared_key,
+    is_key_clause,
     parse_key_parts,
     split_parenthesized,
     split_words,
@@ -102,10 +105,11 @@ def parse_column(name: str, definition: Sequence[SqlWord], default: str | None) 
     type_name = definition[0].upper
     upper_words = [word.upper for word in definition]
     charset = _column_charset(type_name, definition, default)
+    is_unsigned = type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
     return ColumnHint(
         name=name,
         types=frozenset(code.value for code in _TYPE_CODES.get(type_name, ())),
-        unsigned=_is_unsigned(type_name, upper_words) if type_name in _NUMBER_TYPES else None,
+        unsigned=is_unsigned if type_name in _NUMBER_TYPES else None,
         charset=charset,
         values=_parse_enum_values(definition) if type_name in ("ENUM", "SET") else None,
         logical=_LOGICAL_TYPES.get(type_name),
@@ -146,11 +150,6 @@ def _fraction_digits(upper_words: Sequence[str]) -> int:
     """Return the number of fractional digits given in the parentheses after the type."""
     digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
     return int(digits) if digits.isdecimal() and len(digits) <= MAX_SIZE_DIGITS and int(digits) <= 6 else 0
-
-
-def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:
-    """Return whether a numeric type is unsigned."""
-    return type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
 
 
 def _is_generated(upper_words: Sequence[str]) -> bool:
@@ -212,8 +211,23 @@ def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
 
 ColumnHints = tuple[ColumnHint, ...]
 
-_KEY_WORDS = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
-_KEY_WORD_PAIRS = {("PERIOD", "FOR"), ("VECTOR", "KEY"), ("VECTOR", "INDEX"), ("LIKE",)}
+
+class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Definition of a table.
+
+    `key`: its primary key. `charset`: default character set of its columns; None if unknown. `versioned`: it keeps the
+    history of its rows. `given`: it comes from --schema and was not changed since. `assumed`: a part of the log was
+    skipped since, which may have changed it.
+    """
+
+    columns: ColumnHints
+    key: tuple[KeyPart, ...] = ()
+    charset: str | None = None
+    versioned: bool = False
+    given: bool = False
+    assumed: bool = False
+
+
 ROW_TIMES = tuple(
     ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
     for name in ("row_start", "row_end")
@@ -221,76 +235,53 @@ ROW_TIMES = tuple(
 """Columns that WITH SYSTEM VERSIONING adds unless the statement declares them itself."""
 
 
-class CreateTable:
-    """One CREATE TABLE statement.
+def parse_create_table(statement: SqlStatement, charset: str | None = None) -> TableDefinition | None:
+    """Parse a CREATE TABLE; None if it does not declare all columns (LIKE, SELECT).
 
-    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: default character set of its
-    columns, from the statement or the argument; None if unknown. `versioned`: the table keeps the history of its rows.
+    Args:
+        charset: default character set of the columns if the statement names none; None if unknown.
 
     Raises:
         UsageError: the statement is not supported.
     """
-
-    def __init__(self, statement: SqlStatement, charset: str | None = None) -> None:
-        self._statement = statement
-        self._words = split_words(statement)
-        self._at = next(i for i, word in enumerate(self._words) if word.upper == "TABLE") + 1
-        if [word.upper for word in self._words[self._at : self._at + 3]] == ["IF", "NOT", "EXISTS"]:
-            self._at += 3
-        self.database, self.name = self._read_table_name()
-        self.charset = charset
-        self.versioned = _has_versioning([word.upper for word in self._words])
-        self.columns = self._read_columns() if self._word_at(self._at).upper == "(" else None
-
-    def _make_error(self, reason: str) -> UsageError:
-        """Return an error that names the line of the statement."""
-        return UsageError(f"line {self._statement.line}: CREATE TABLE {reason}")
-
-    def _word_at(self, at: int) -> SqlWord:
-        """Return the word at an index; an empty word after the end."""
-        return self._words[at] if at < len(self._words) else SqlWord("", False)
-
-    def _read_table_name(self) -> tuple[str | None, str]:
-        """Read the name; return (database or None, table)."""
-        names = [self._word_at(self._at).text]
-        self._at += 1
-        while self._word_at(self._at).upper == ".":
-            names.append(self._word_at(self._at + 1).text)
-            self._at += 2
-        if len(names) > 2 or not all(names):
-            raise self._make_error("has no readable name")
-        return (names[0] if len(names) == 2 else None), names[-1]
-
-    def _read_columns(self) -> ColumnHints | None:
-        """Read the columns; None if the statement does not declare them."""
-        # Read the definitions between the outer parentheses
-        items, size = split_parenthesized(self._words[self._at :])
-        if not all(items if size else items[:-1]):
-            raise self._make_error(f"{self.name} has an empty definition")
-        if not size:
-            raise self._make_error(f"{self.name}: a parenthesis is not closed")
-        self._at += size
-        options = self._words[self._at :]
-        self.charset = find_charset(_table_options(options)) or self.charset
-        columns = [item for item in items if not _is_key_clause(item)]
-        if any(item[0].upper == "LIKE" for item in items):
-            return None
-        hints = [self._make_hint(item, self.charset) for item in columns]
-        if not hints:
-            raise self._make_error(f"{self.name} has no columns")
-        names = [(hint.name or "").lower() for hint in hints]
-        if len(set(names)) < len(names):
-            raise self._make_error(f"{self.name} defines the column {max(names, key=names.count)} twice")
-        periods = [item for item in items if item[0].upper == "PERIOD" and "SYSTEM_TIME" in [w.upper for w in item]]
-        if self.versioned and not periods:
-            hints += ROW_TIMES
-        return tuple(hints)
-
-    def _make_hint(self, item: Sequence[SqlWord], default: str | None) -> ColumnHint:
-        """Return the hint for one column definition."""
+    reader = StatementReader.from_words(split_words(statement))
+    upper_words = [word.upper for word in reader.words]
+    reader.at = upper_words.index("TABLE") + 1
+    reader.skip_words("IF", "NOT", "EXISTS")
+    error = f"line {statement.line}: CREATE TABLE"
+    names = reader.read_name() if reader.at < len(reader.words) else ("",)
+    if reader.next_word == "." or not all(names):
+        raise UsageError(f"{error} has no readable name")
+    if reader.next_word != "(":
+        return None
+    error += f" {names[-1]}"
+    items, size = split_parenthesized(reader.words[reader.at :])
+    if not all(items if size else items[:-1]):
+        raise UsageError(f"{error} has an empty definition")
+    if not size:
+        raise UsageError(f"{error}: a parenthesis is not closed")
+    charset = find_charset(_table_options(reader.words[reader.at + size :])) or charset
+    if any(item[0].upper == "LIKE" for item in items):
+        return None
+    columns = [item for item in items if not is_key_clause(item)]
+    for item in columns:
         if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
-            raise self._make_error(f"{self.name}: column {item[0].text!r} has no type")
-        return parse_column(item[0].text, item[1:], default)
+            raise UsageError(f"{error}: column {item[0].text!r} has no type")
+    hints = [parse_column(item[0].text, item[1:], charset) for item in columns]
+    if not hints:
+        raise UsageError(f"{error} has no columns")
+    lower_names = list(map(_lower_name, hints))
+    if len(set(lower_names)) < len(hints):
+        raise UsageError(f"{error} defines the column {max(lower_names, key=lower_names.count)} twice")
+    if "SELECT" in upper_words[reader.at :]:
+        return None
+    key, is_versioned = find_declared_key(items), _has_versioning(upper_words)
+    if is_versioned and not any(
+        item[0].upper == "PERIOD" and "SYSTEM_TIME" in [word.upper for word in item] for item in items
+    ):
+        hints += ROW_TIMES
+    parts = () if key is None else tuple((lower_names[index], length) for index, length in key.parts)
+    return TableDefinition(tuple(hints), parts, charset, is_versioned)
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
@@ -299,12 +290,6 @@ def _has_versioning(upper_words: Sequence[str]) -> bool:
         word == "VERSIONING" and list(upper_words[at - 2 : at]) == ["WITH", "SYSTEM"]
         for at, word in enumerate(upper_words)
     )
-
-
-def _is_key_clause(item: Sequence[SqlWord]) -> bool:
-    """Return whether a definition item is a key or another clause instead of a column."""
-    first, second = item[0].upper, _upper_word(item, 1)
-    return first in _KEY_WORDS or (first, second) in _KEY_WORD_PAIRS or (first,) in _KEY_WORD_PAIRS
 
 
 def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
@@ -329,22 +314,6 @@ _CLAUSES_WITHOUT_EFFECT = TABLE_OPTIONS | frozenset((
     "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PASSWORD", "IETF_QUOTES", "START",
 ))  # fmt: skip
 """First words of clauses that leave the columns unchanged."""
-
-
-class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Definition of a table.
-
-    `key`: its primary key. `charset`: default character set of its columns; None if unknown. `versioned`: it keeps the
-    history of its rows. `given`: it comes from --schema and was not changed since. `assumed`: a part of the log was
-    skipped since, which may have changed it.
-    """
-
-    columns: ColumnHints
-    key: tuple[KeyPart, ...] = ()
-    charset: str | None = None
-    versioned: bool = False
-    given: bool = False
-    assumed: bool = False
 
 
 class _NewColumn(msgspec.Struct, frozen=True):
@@ -421,32 +390,26 @@ class _AlterTable(msgspec.Struct):
             self.versioned, self.drops_versioning = False, True
         elif pair == ("PRIMARY", "KEY"):
             self.key = ()
-        elif pair[0] not in _ALTER_KEY_WORDS and pair not in _ALTER_KEY_WORD_PAIRS and pair[0] != "CONSTRAINT":
-            rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
-            name = _column_name(rest)
-            if self._require_old_column(name, if_exists):
-                self.dropped.add(name)
+        elif pair[0] in _ALTER_KEY_WORDS or pair in _ALTER_KEY_WORD_PAIRS or pair[0] == "CONSTRAINT":
+            return
+        elif rest := self._skip_to_old_column(rest):
+            self.dropped.add(_column_name(rest))
 
     def _modify_column(self, rest: list[SqlWord]) -> None:
         """Apply MODIFY COLUMN."""
-        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
-        if self._require_old_column(_column_name(rest), if_exists):
+        if rest := self._skip_to_old_column(rest):
             self._define_column(rest, _column_name(rest))
 
     def _change_column(self, rest: list[SqlWord]) -> None:
         """Apply CHANGE COLUMN."""
-        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
-        if self._require_old_column(_column_name(rest), if_exists):
+        if rest := self._skip_to_old_column(rest):
             self._define_column(rest[1:], _column_name(rest))
 
     def _rename_column(self, rest: list[SqlWord]) -> None:
-        """Apply RENAME COLUMN."""
-        if _upper_word(rest, 0) != "COLUMN":
-            return  # RENAME of the table, or of an index
-        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
-        if _upper_word(rest, 1) != "TO" or len(rest) < 3:
-            raise UsageError("RENAME COLUMN has no TO")
-        if self._require_old_column(_column_name(rest), if_exists):
+        """Apply RENAME COLUMN; RENAME of the table or of an index changes no column."""
+        if _upper_word(rest, 0) == "COLUMN" and (rest := self._skip_to_old_column(rest)):
+            if _upper_word(rest, 1) != "TO" or len(rest) < 3:
+                raise UsageError("RENAME COLUMN has no TO")
             self.renamed[_column_name(rest)] = rest[2].text
 
     def _convert_charset(self, rest: list[SqlWord]) -> None:
@@ -476,16 +439,18 @@ class _AlterTable(msgspec.Struct):
             _lower_name(one.hint) == name for one in self.new_columns
         )
 
-    def _require_old_column(self, name: str, if_exists: bool) -> bool:
-        """Return whether this column existed before the statement.
+    def _skip_to_old_column(self, words: list[SqlWord]) -> list[SqlWord]:
+        """Return the words after [COLUMN] [IF EXISTS]; none if IF EXISTS is there and the column did not exist.
 
         Raises:
-            UsageError: the column did not exist, and the statement has no IF EXISTS.
+            UsageError: the column did not exist before the statement, which has no IF EXISTS.
         """
+        words, if_exists = _skip_exists(_skip_optional(words, "COLUMN"), "IF", "EXISTS")
+        name = _column_name(words)
         if any(_lower_name(column) == name for column in self.before.columns):
-            return True
+            return words
         if if_exists:
-            return False
+            return []
         raise UsageError(f"there is no column {name}")
 
     def _define_column(self, words: list[SqlWord], old: str | None) -> None:

@@ -418,15 +418,19 @@ def find_primary_key(sql: str) -> DeclaredKey | None:
     """Return the primary key of a CREATE TABLE; None if it has none or is not supported."""
     try:
         statement = next(iter(split_statements(sql)), None)
-        word_list = [] if statement is None else split_words(statement)
+        words = [] if statement is None else split_words(statement)
     except UsageError:
         return None
-    items = [item for item in split_parenthesized(word_list)[0] if item]
-    columns = [item for item in items if not _is_clause(item)]
+    return find_declared_key(split_parenthesized(words)[0])
+
+
+def find_declared_key(items: Sequence[list[SqlWord]]) -> DeclaredKey | None:
+    """Return the primary key that the items of a table definition declare; None if they declare none."""
+    columns = [item for item in items if item and not is_key_clause(item)]
     names = [item[0].text.lower() for item in columns]
     for item in items:
         parts = parse_key_parts(item) if "PRIMARY" in [word.upper for word in item] else ()
-        if _is_clause(item) and parts and all(name in names for name, _ in parts):
+        if parts and is_key_clause(item) and all(name in names for name, _ in parts):
             return DeclaredKey(len(columns), tuple((names.index(name), size) for name, size in parts))
     for index, item in enumerate(columns):
         if _is_key_column(item):
@@ -448,12 +452,13 @@ def split_parenthesized(words: Sequence[SqlWord]) -> tuple[list[list[SqlWord]], 
     return items, 0
 
 
-_CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD"}
+_CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "LIKE"}
+_CLAUSE_PAIRS = (["PERIOD", "FOR"], ["VECTOR", "KEY"], ["VECTOR", "INDEX"])
 
 
-def _is_clause(item: list[SqlWord]) -> bool:
-    """Return whether a definition item is a key or another clause instead of a column."""
-    return item[0].upper in _CLAUSES
+def is_key_clause(item: Sequence[SqlWord]) -> bool:
+    """Return whether an item of a table definition is a key or another clause instead of a column."""
+    return item[0].upper in _CLAUSES or [word.upper for word in item[:2]] in _CLAUSE_PAIRS
 
 
 MAX_SIZE_DIGITS = 20
@@ -576,6 +581,8 @@ def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
     Raises:
         UsageError: the statement cannot be read.
     """
+    if get_ddl_keyword(sql) not in ("ALTER", "RENAME"):
+        return []
     reader = StatementReader(sql)
     if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
         return [
@@ -587,17 +594,6 @@ def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
         return []
     new_names = [name for name in map(find_new_table_name, reader.iter_clauses()) if name is not None]
     return [(qualify_parsed_name(table, database), qualify_parsed_name(name, database)) for name in new_names]
-
-
-def read_altered_table(sql: str, database: str) -> tuple[str, StatementReader] | None:
-    """Return the table that an ALTER TABLE changes, and a reader positioned at its clauses.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    reader = StatementReader(sql)
-    table = read_altered_name(reader)
-    return None if table is None else (qualify_parsed_name(table, database), reader)
 
 
 def is_row_preserving(sql: str) -> bool:
@@ -616,6 +612,8 @@ def find_exchanged_table(sql: str, database: str) -> str | None:
     Raises:
         UsageError: the statement cannot be read.
     """
+    if get_ddl_keyword(sql) != "ALTER":
+        return None
     reader = StatementReader(sql)
     if read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
         return None
@@ -657,10 +655,9 @@ def is_create_if_not_exists(sql: str) -> bool:
 def _skip_created_name(sql: str) -> StatementReader | None:
     """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
     reader = StatementReader(sql)
-    if not reader.skip_words("CREATE"):
-        return None
+    is_create = reader.skip_words("CREATE")
     reader.skip_words("OR", "REPLACE")
-    if not reader.skip_words("TABLE"):
+    if not (is_create and reader.skip_words("TABLE")):
         return None
     reader.skip_words("IF", "NOT", "EXISTS")
     reader.read_name()

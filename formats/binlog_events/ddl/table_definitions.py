@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.format_api.tables_and_changes import qualify_name, split_schema_files, split_table_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
-    CreateTable,
     TableDefinition,
     apply_alter_table,
     find_charset,
+    parse_create_table,
 )
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
@@ -27,8 +27,6 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     find_altered_table,
     find_created_table,
     find_new_table_name,
-    find_primary_key,
-    has_select,
     iter_renamed_pairs,
     qualify_parsed_name,
     read_altered_name,
@@ -118,21 +116,11 @@ class TableDefinitions(msgspec.Struct):
         except UsageError:
             self._invalidate_named(statement)
 
-    def get_definition(self, name: str) -> TableDefinition | None:
-        """Return the definition of a table by full name; if no statement names its database, by its bare name.
-
-        Raises:
-            UsageError: the columns of the table are uncertain; the message says why.
-        """
-        state = self.get_state(name)
-        if isinstance(state, str):
-            if state:
-                raise UsageError(state)
-            return None
-        return state
-
     def get_state(self, name: str) -> TableDefinition | str:
-        """Return the definition of a table, or the reason why there is none."""
+        """Return the definition of a table by full name, or the reason why there is none.
+
+        If no statement names its database, it is found by its bare name.
+        """
         key = self._table_key(name)
         if key not in self.tables:
             key = qualify_name("", split_table_name(key)[1])
@@ -403,13 +391,7 @@ def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | 
 
 def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition | None:
     """Parse a CREATE TABLE."""
-    statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ""))
-    table = CreateTable(statement, charset)
-    if table.columns is None or has_select(statement.text):
-        return None
-    key = find_primary_key(statement.text)
-    parts = () if key is None else tuple(((table.columns[at].name or "").lower(), size) for at, size in key.parts)
-    return TableDefinition(table.columns, parts, table.charset, table.versioned)
+    return parse_create_table(next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, "")), charset)
 
 
 _parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
@@ -490,7 +472,7 @@ def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defin
         if not creating:
             raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
         for statement in creating:
-            CreateTable(statement)
+            parse_create_table(statement)
         statements = list(_iter_schema_statements(sql))
     except UsageError as error:
         raise UsageError(f"{name}: {error}" if name else str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import structs
@@ -25,7 +26,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     parse_key_parts,
     qualify_parsed_name,
     qualify_table_name,
-    read_altered_table,
+    read_altered_name,
     skip_gap,
 )
 
@@ -60,15 +61,13 @@ class ForeignKeys(msgspec.Struct):
     def apply_statement(self, sql: str, database: str) -> None:
         """Apply a statement of the log; `database`: the default database in which it ran."""
         word = get_ddl_keyword(sql)
-        try:
+        with suppress(UsageError):
             if word == "CREATE":
                 self._apply_create(sql, database)
             elif word == "ALTER":
                 self._apply_alter(sql, database)
             elif word == "DROP" and self.keys:
                 self._apply_drop(sql, database)
-        except UsageError:
-            return
 
     def rename_table(self, old_name: str, new_name: str) -> None:
         """Apply the rename of a table."""
@@ -129,16 +128,18 @@ class ForeignKeys(msgspec.Struct):
 
     def _apply_alter(self, sql: str, database: str) -> None:
         """Apply ALTER TABLE."""
-        table = read_altered_table(sql, database)
+        reader = StatementReader(sql)
+        table = read_altered_name(reader)
         if table is None:
             return
-        for clause in table[1].iter_clauses():
+        child = qualify_parsed_name(table, database)
+        for clause in reader.iter_clauses():
             heads = [word.upper for word in clause[:4]]
             if heads[:1] == ["ADD"]:
-                self._add_key(table[0], clause[1:])
+                self._add_key(child, clause[1:])
             elif heads[:3] == ["DROP", "FOREIGN", "KEY"] or heads[:2] == ["DROP", "CONSTRAINT"]:
                 dropped_name = clause[-1].text.lower()
-                self.keys = [key for key in self.keys if (key.child, key.name) != (table[0], dropped_name)]
+                self.keys = [key for key in self.keys if (key.child, key.name) != (child, dropped_name)]
 
     def _apply_drop(self, sql: str, database: str) -> None:
         """Apply DROP TABLE and DROP DATABASE."""
@@ -155,8 +156,8 @@ class ForeignKeys(msgspec.Struct):
         if "REFERENCES" not in heads or len(self.keys) >= MAX_FOREIGN_KEYS:
             return
         at = heads.index("REFERENCES")
-        reader = StatementReader("")
-        reader.words, reader.at = list(item), at + 1
+        reader = StatementReader.from_words(item)
+        reader.at = at + 1
         parent, database = reader.read_name(), split_table_name(child)[0]
         child_columns = _names_in_parentheses(item[:at]) if "FOREIGN" in heads[:at] else (item[0].text.lower(),)
         number = 1 + sum(key.child == child for key in self.keys)
@@ -269,18 +270,11 @@ class TableDependencies(msgspec.Struct):
             self.triggers.drop_table(name)
         if dropped is not None:
             self.triggers.drop_table(qualify_name(dropped, ""))
-        for old_name, new_name in _find_renames(sql, database):
-            self.triggers.rename_table(old_name, new_name)
-            self.foreign_keys.rename_table(old_name, new_name)
+        with suppress(UsageError):
+            for old_name, new_name in find_renames(sql, database):
+                self.triggers.rename_table(old_name, new_name)
+                self.foreign_keys.rename_table(old_name, new_name)
 
     def copy(self) -> TableDependencies:
         """Return an independent copy."""
         return TableDependencies(Triggers(dict(self.triggers.tables)), ForeignKeys(list(self.foreign_keys.keys)))
-
-
-def _find_renames(text: str, database: str) -> list[tuple[str, str]]:
-    """Return the (old, new) names that a statement renames."""
-    try:
-        return find_renames(text, database) if get_ddl_keyword(text) in ("ALTER", "RENAME") else []
-    except UsageError:
-        return []

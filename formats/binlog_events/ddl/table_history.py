@@ -15,12 +15,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
@@ -31,13 +30,21 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     may_be_table_statement,
     normalize_statement,
     skip_gap,
+    strip_ignored_comments,
 )
-from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
+from binlogtool.formats.binlog_events.ddl.table_definitions import (
+    SKIPPED_PART,
+    DdlStatement,
+    TableDefinitions,
+    has_capital_names,
+    parse_schema,
+)
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
-from binlogtool.formats.binlog_events.values.column_types import TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import TableMapColumn, charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
@@ -48,9 +55,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     unpack_block,
 )
 from binlogtool.limits import MIB, Limits
-
-if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.ddl.table_definitions import TableDefinitions
 
 MAX_PENDING_BYTES = 4 * MIB
 """Maximum total size of pending statements, and of a single one, in bytes."""
@@ -122,8 +126,6 @@ class TableHistory(msgspec.Struct):
 
     def skip_part(self) -> None:
         """Mark the definitions as assumed: a part of the log was skipped, which may have contained statements."""
-        from binlogtool.formats.binlog_events.ddl.table_definitions import SKIPPED_PART
-
         if not self.is_empty and self.pending[-1:] != [SKIPPED_PART]:
             self.add_statement(SKIPPED_PART)
 
@@ -147,16 +149,11 @@ class TableHistory(msgspec.Struct):
         """Start with the state of another history that has read the preceding file to its end."""
         copy, self._carried = other.copy(), None
         self.load_earlier_state, self.pending, self.size = copy.load_earlier_state, copy.pending, copy.size
-        self._definitions, self._folded, self._is_case_sensitive = (
-            copy._definitions,
-            copy._folded,
-            copy._is_case_sensitive,
-        )
+        self._definitions, self._folded = copy._definitions, copy._folded
+        self._is_case_sensitive = copy._is_case_sensitive
 
     def import_state(self, state: Any) -> None:
         """Restore a state from `export_state`."""
-        from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
-
         self.pending, self.size, self.load_earlier_state, self._definitions, self._folded = [], 0, None, None, None
         self._carried, self._start = None, (None, state)
         if isinstance(state, dict):
@@ -180,16 +177,12 @@ class TableHistory(msgspec.Struct):
         Raises:
             UsageError: a statement of --schema is not supported.
         """
-        from binlogtool.formats.binlog_events.ddl.table_definitions import TableDefinitions, has_capital_names
-
         if self.load_earlier_state is not None:
             own_pending, earlier_state = self.pending, self.load_earlier_state()
             self.import_state(earlier_state)
             self.get_definitions()
             self.pending = own_pending
         if self._definitions is None:
-            from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
-
             self._definitions = TableDefinitions() if self.schema is None else parse_schema(self.schema).copy()
         definitions = self._definitions
         pending, self.pending, self.size = self.pending, [], 0
@@ -257,8 +250,6 @@ class TableHistory(msgspec.Struct):
 
 def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
     """Return whether statements define a table whose name differs from this one only in case."""
-    from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
-
     is_defined = isinstance(exact.get_state(name), TableDefinition)
     return is_defined and any(
         isinstance(state, TableDefinition) and other != name and other.lower() == name
@@ -336,15 +327,6 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    from binlogtool.formats.binlog_events.ddl.statements import (
-        may_be_table_statement,
-        normalize_statement,  # imported late: few logs declare tables
-        strip_ignored_comments,
-    )
-    from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
-    from binlogtool.formats.binlog_events.status_variables import decode_status_variables
-    from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
-
     parts, is_compressed = parse_query(body), code == EventType.QUERY_COMPRESSED
     start = next(iter_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql
     if not may_be_table_statement(start):
@@ -522,13 +504,6 @@ class TableCatalog(msgspec.Struct):
         state = self.history.find_definition(table)
         return None if isinstance(state, str) else state
 
-    def is_declared(self, name: str) -> bool:
-        """Return whether a statement declares this full name as a table."""
-        try:
-            return self.history.get_definitions().get_definition(name) is not None
-        except UsageError:
-            return False
-
     def find_only_changed_table(self, text: str, database: str) -> str | None:
         """Return the full name of the only table whose rows a statement can change; None if there may be others.
 
@@ -538,7 +513,8 @@ class TableCatalog(msgspec.Struct):
         name = find_changed_table(text, database)
         if name is None or self.triggers.list_triggers(name):
             return None
-        return name if name == find_created_table(text, database) or self.is_declared(name) else None
+        is_declared = isinstance(self.history.get_definitions().get_state(name), TableDefinition)
+        return name if is_declared or name == find_created_table(text, database) else None
 
     def find_caveat(self, table: TableMap) -> str | None:
         """Return why SQL statements about this table may be inexact; None if its columns are declared."""

@@ -362,16 +362,9 @@ def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
         return False
     client_set = client_charset(charset)
     charsets = (client_set, UTF8MB4) if client_set == "gb18030" else (client_set,)  # unknown to MariaDB's clients
-    return any(
-        len(
-            {
-                _get_lexer(one, escapes).normalize_and_strip(sql)
-                for escapes in (_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE)
-            }
-        )
-        > 1
-        for one in charsets
-    )
+    modes = (_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE)
+    readings = ({_get_lexer(one, escapes).normalize_and_strip(sql) for escapes in modes} for one in charsets)
+    return any(len(texts) > 1 for texts in readings)
 
 
 def _find_client_command(text: bytes) -> bytes | None:

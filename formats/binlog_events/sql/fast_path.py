@@ -24,12 +24,10 @@ All numbers are 32 bits, big-endian; offsets count from the start of the table o
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from array import array
 from collections.abc import Callable
-from functools import cache
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +63,6 @@ from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
 from binlogtool.formats.binlog_events.sql.kernels import event_statements as statements
 from binlogtool.formats.binlog_events.sql.kernels import row_statements
-from binlogtool.formats.binlog_events.sql.kernels.event_statements import DATABASE_SIZE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.literals import (
     UTF8MB4_COMPATIBLE_CHARSETS,
@@ -138,8 +135,7 @@ class ScriptEvents(msgspec.Struct, frozen=True):
 
 def load_file_events(
     batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
-    texts: bytes, limits: Limits,
-    compile_: Callable[[Kernel], Kernel],
+    limits: Limits, compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
@@ -149,13 +145,13 @@ def load_file_events(
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
         for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, description, texts, limits, compile_)
+        window = _uncompress_rows(batch, columns, description, limits, compile_)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
 def _uncompress_rows(
-    batch: Batch, columns: NamedColumns, description: FormatDescription, texts: bytes, limits: Limits,
+    batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
     """Return the window, followed by its compressed row events in uncompressed form.
@@ -173,7 +169,7 @@ def _uncompress_rows(
     buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
     buffer[: len(window)] = window
     compile_(row_statements.write_uncompressed)(
-        count, arrays, sizes, window, data, *sizes_of_format, texts, buffer, len(window)
+        count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
     )
     return buffer
 
@@ -198,7 +194,7 @@ def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: ar
 
 
 def load_nested_events(
-    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription, texts: bytes,
+    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run that has nested events; None if they are too large or one is invalid.
@@ -214,7 +210,7 @@ def load_nested_events(
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
     columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
     if (
-        compile_(row_statements.copy_events)(run.count, columns, holders, bases, window, texts, data, checksum_size)
+        compile_(row_statements.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
         < run.count
     ):
         return None
@@ -320,7 +316,7 @@ class SessionTransitions:
                 is_supported
                 and "invoker" not in status
                 and "sql_mode" in status
-                and _ROW_CHANGE.match(parts.sql) is not None
+                and statements.is_row_change(parts.sql, 0, len(parts.sql))
             )
         elif parts.sql != b"BEGIN":
             return False
@@ -412,8 +408,6 @@ class SessionTransitions:
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
 
-_ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
-
 
 def _session_state(session: ScriptSession) -> SessionState:
     """Return the state of a session without the variables that change with each transaction."""
@@ -499,15 +493,8 @@ def _build_statement_template(table: TableMap) -> bytes:
         column_name = quote_identifier(column.name or "")
         if DELIMITER in column_name + text:
             return b""
-        columns += [
-            *entry,
-            at,
-            len(column_name),
-            at + len(column_name) if text else 0,
-            len(text),
-            flags | KEY * (index in key_columns),
-            0,
-        ]
+        text_at = at + len(column_name) if text else 0
+        columns += [*entry, at, len(column_name), text_at, len(text), flags | KEY * (index in key_columns), 0]
         texts += [column_name, text]
         at += len(column_name) + len(text)
     if DELIMITER in texts[0]:
@@ -561,12 +548,6 @@ _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
 _OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 
 
-@cache
-def _get_texts() -> bytes:
-    """Return the constant texts of the kernel, cached."""
-    return statements.build_texts(dict(EVENT_TYPE_NAMES))
-
-
 class FastScriptWriter:
     """Compiled writer for the events of one file."""
 
@@ -575,8 +556,7 @@ class FastScriptWriter:
         self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
         self._nested: NestedTableMaps | None = None
         self._compile = compile_
-        self._texts = _get_texts()
-        self._templates = StatementTemplates(self._texts + row_statements.PIECES)
+        self._templates = StatementTemplates(statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statements.PIECES)
         self._output = memoryview(mmap(-1, _OUTPUT_SIZE))  # pages are allocated on first use
         self._state = array("q", bytes(8 * statements.STATE_SIZE))
         self._transitions = SessionTransitions(context.description)
@@ -602,7 +582,10 @@ class FastScriptWriter:
         parts, base = list[bytes](), batch.batch.base if isinstance(batch, FlatRecords) else batch.base
         while start < stop:
             self._load_state(script, base)
-            memory = ScriptMemory(events.window, texts, self._output, _OUTPUT_SIZE, self._transitions.data, self._state)
+            memory = ScriptMemory(
+                events.window, texts, self._output, _OUTPUT_SIZE, self._transitions.data, self._state,
+                script.session.database or b"",
+            )  # fmt: skip
             next_index = kernel(start, stop, events.columns, memory)
             if next_index > start:
                 self._store_state(script, batch)
@@ -616,10 +599,10 @@ class FastScriptWriter:
         """Load the events of a batch for the kernels; None if they cannot read them."""
         description, table_tracker = self._context.description, self._table_tracker
         if isinstance(batch, Batch) and batch.container is None:
-            return load_file_events(batch, notes, table_tracker, description, self._texts, limits, self._compile)
+            return load_file_events(batch, notes, table_tracker, description, limits, self._compile)
         if isinstance(batch, Batch):
             numbers = table_tracker.map_numbers(notes.maps)
-            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._texts, self._compile)
+            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._compile)
         if self._nested is None:
             self._nested = NestedTableMaps(self._context.tracker, table_tracker, self._compile)
         nested, maps = self._nested, array("q", bytes(8 * batch.count))
@@ -635,7 +618,7 @@ class FastScriptWriter:
             )
             return maps
 
-        return load_nested_events(batch, fill_maps, description, self._texts, self._compile)
+        return load_nested_events(batch, fill_maps, description, self._compile)
 
     def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
@@ -666,15 +649,12 @@ class FastScriptWriter:
         if is_unsupported or pending is None or len(pending.table_maps) > _MAX_OPEN_MAPS:
             return start
         notes = self._context.tracker.track_batch(batch)  # the tracker must see every batch
-        state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE], state[statements.TEMPLATES] = (
-            4,
-            description.table_id_size,
-            row_statements.TEMPLATES_AT,
-        )
+        state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE] = 4, description.table_id_size
+        state[statements.TEMPLATES] = row_statements.TEMPLATES_AT
         spans = EventSpans._make(as_int_column(frames[name], frames.count) for name in _OFFSET_COLUMNS)
         maps = self._table_tracker.columns(notes)["map"]
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
-        memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state)
+        memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state, b"")
         buffers = (array("q", pending.table_maps), len(pending.table_maps), pending.size)
         next_index: int = self._compile(row_statements.write_base64_lines)(start, stop, spans, maps, memory, *buffers)
         if next_index > start:
@@ -697,7 +677,7 @@ class FastScriptWriter:
         )
         state[statements.WINDOW_OFFSET], state[statements.IS_MARIADB] = base, description.is_mariadb
         state[statements.CHECKSUM_BYTES] = 4 if description.has_checksums else 0
-        state[statements.SETS_GTIDS], state[statements.TABLE_ID_SIZE] = script.sets_gtids, description.table_id_size
+        state[statements.SETS_GTIDS], state[statements.TABLE_ID_SIZE] = script.options.gtids, description.table_id_size
         for place, name in _SESSION_SLOTS:
             state[place] = _parse_number(variables.get(f"@@session.{name}", ""))
         skips_parallel = variables.get("@@session.skip_parallel_replication")
@@ -715,15 +695,7 @@ class FastScriptWriter:
             1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
         )
         state[statements.SESSION_NUMBER] = self._transitions.session_number(script.session)
-        self._load_database(script.session.database)
-
-    def _load_database(self, name: bytes | None) -> None:
-        """Load the name of the session's database into the kernel's slots."""
-        is_known = name is not None and len(name) < 8 * DATABASE_SLOTS - 8
-        self._state[DATABASE_SIZE] = len(name or b"") if is_known else -1
-        for place in range(0, len(name or b"") if is_known else 0, 8):
-            word = (name or b"")[place : place + 8].ljust(8, b"\0")
-            self._state[DATABASE_SIZE + 1 + place // 8] = int.from_bytes(word, "little", signed=True)
+        state[statements.DATABASE_SIZE] = -1 if script.session.database is None else len(script.session.database)
 
     def _learn_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
         """Register the event at which the kernel stopped, so that it is accepted; return whether that was possible."""
@@ -758,13 +730,13 @@ class FastScriptWriter:
             script.transaction.implied_owner, script.skips_next = NO_OWNER, False
         if state[statements.SEQUENCE_NUMBER] >= 0:
             variables["@@session.gtid_seq_no"] = str(state[statements.SEQUENCE_NUMBER])
-        if last_gtid >= 0 and script.sets_gtids and not state[statements.IS_MARIADB]:
+        if last_gtid >= 0 and script.options.gtids and not state[statements.IS_MARIADB]:
             script.session.gtid_next = script.transaction.current_owner.gtid or "AUTOMATIC"
             variables["@@session.original_commit_timestamp"] = str(state[statements.COMMIT_TIMESTAMP])
         if last_gtid >= 0 or transaction_state != self._loaded_state:
             has_unused_gtid = (
                 transaction_state == statements.AFTER_GTID
-                and script.sets_gtids
+                and script.options.gtids
                 and script.session.gtid_next != "AUTOMATIC"
             )
             script.transaction.has_unused_gtid = has_unused_gtid

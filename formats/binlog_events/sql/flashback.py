@@ -55,10 +55,9 @@ from binlogtool.formats.binlog_events.sql.row_statements import (
     find_changed_values,
     format_flashback_statements,
     iter_row_images,
-    keep_rows,
-    lazy_body,
     merge_images,
     reverse_rows,
+    select_rows_by_filter,
 )
 from binlogtool.formats.binlog_events.sql.script_state import (
     StatementSizes,
@@ -233,29 +232,30 @@ class FlashbackConflicts(msgspec.Struct):
 
     def iter_findings(self) -> Iterator[Finding]:
         """Yield the findings at the end of the script."""
+        messages = list[str]()
         for name, changes in self.later_changes.items():
             if changes.rows:
                 count = len(changes.rows)
-                message = (
+                messages.append(
                     f"{name}: {count:,} {'row was' if count == 1 else 'rows were'} changed again later by changes that "
                     f"are not selected: {_join_examples(changes.examples, count)}; the flashback does not find such "
                     f"a row, or restores values from before that change; select that change as well"
                 )
-                yield make_finding(CHANGED_LATER, None, 0, message)
             if changes.others:
-                message = (
+                messages.append(
                     f"{name}: {_join_examples(changes.others, len(changes.others))} came later and is "
                     f"not selected; when the flashback runs, the table is not in the state that the selected "
                     f"changes left"
                 )
-                yield make_finding(CHANGED_LATER, None, 0, message)
         if self.unchecked:
-            message = "not checked: whether the selected rows were changed again later by "
-            yield make_finding(CHANGED_LATER, None, 0, message + _join_examples(self.unchecked, len(self.unchecked)))
+            texts = _join_examples(self.unchecked, len(self.unchecked))
+            messages.append(f"not checked: whether the selected rows were changed again later by {texts}")
         if self.is_full:
-            message = f"more than {self.count:,} rows are reversed: not all of them could be checked for changes "
-            message += "that came later and are not selected; raise --max-memory"
-            yield make_finding(CHANGED_LATER, None, 0, message)
+            messages.append(
+                f"more than {self.count:,} rows are reversed: not all of them could be checked for changes that came "
+                "later and are not selected; raise --max-memory"
+            )
+        yield from (make_finding(CHANGED_LATER, None, 0, message) for message in messages)
 
 
 def _join_examples(texts: Sequence[str], count: int) -> str:
@@ -360,21 +360,11 @@ def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) 
     index, sequence = _INDEX.match(sql, start), find_sequence(sql, database)
     names += [] if index is None else [qualify_table_name(index["table"], database)]
     names += [] if sequence is None else [sequence]
-    names += _find_other_tables(sql, database)
-    return list(dict.fromkeys(names)) or None
-
-
-def _find_other_tables(sql: str, database: str) -> list[str]:
-    """Return the tables that a statement renames, and the table with which it exchanges a partition."""
-    if not re.match(r"(?:ALTER|RENAME)\s", sql[skip_gap(sql) :], re.IGNORECASE):
-        return []
-    try:
+    with suppress(UsageError):
         exchanged_table = find_exchanged_table(sql, database)
-        return [name for pair in find_renames(sql, database) for name in pair] + (
-            [] if exchanged_table is None else [exchanged_table]
-        )
-    except UsageError:
-        return []
+        names += [name for pair in find_renames(sql, database) for name in pair]
+        names += [] if exchanged_table is None else [exchanged_table]
+    return list(dict.fromkeys(names)) or None
 
 
 def find_statements(
@@ -738,7 +728,7 @@ class FlashbackScript(msgspec.Struct):
             return b""
         self.seen.add(table.full_name)
         table = self.definitions.describe_with_key(table)
-        selected, selected_rows = self._select_rows(context, event, table, limits)
+        selected, selected_rows = select_rows_by_filter(context, event, table, self.options.row_filter, limits)
         opposite = (
             None if selected is None else self._reverse_row_event(selected, table, limits, has_beginning=has_beginning)
         )
@@ -776,16 +766,6 @@ class FlashbackScript(msgspec.Struct):
             raise Irreversible(f"{effect_name(event.code)} of {table.qualified_name}: {error}") from None
         return event._replace(code=code.value, body=memoryview(body))
 
-    def _select_rows(
-        self, context: BinlogFileContext, event: Event, table: TableMap, limits: Limits
-    ) -> tuple[Event | None, bool | Sequence[bool]]:
-        """Return the event reduced to its selected rows (None if none is selected), and which rows are selected."""
-        condition = self.options.row_filter
-        if condition is None:
-            return event, True
-        selected = condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits))
-        return keep_rows(event, table, selected, limits), selected
-
     def _format_statements(
         self, event: Event, opposite: Event, table: TableMap, description: FormatDescription, limits: Limits
     ) -> tuple[bytes, bool]:
@@ -816,19 +796,19 @@ class FlashbackScript(msgspec.Struct):
         self.definitions.load_start(context.tracker.maps.history)
         notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
-            table = notes.maps[index]
-            if code in ROW_EVENTS and table is not None:
-                if table.full_name in self.conflicts.selected or self.definitions.foreign_keys.keys:
-                    event = get_event(batch, index)
-                    location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
-                    self._note_rows(
-                        event, self.definitions.describe_with_key(table), location, context.description, limits
-                    )
-            elif code in ROW_EVENTS or code in STATEMENT_EVENTS or code in _UNREADABLE_CHANGES:
+            table = notes.maps[index] if code in ROW_EVENTS else None
+            if table is not None:
+                is_checked = table.full_name in self.conflicts.selected or bool(self.definitions.foreign_keys.keys)
+            else:
+                is_checked = code in ROW_EVENTS or code in STATEMENT_EVENTS or code in _UNREADABLE_CHANGES
+            if is_checked:
                 event = get_event(batch, index)
-                self._note_statement(
-                    event, self._describe_location(context, event, _transaction_label(notes.owners[index])), limits
-                )
+                location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
+                if table is not None:
+                    keyed_table = self.definitions.describe_with_key(table)
+                    self._note_rows(event, keyed_table, location, context.description, limits)
+                else:
+                    self._note_statement(event, location, limits)
             if code in _BOUNDARY_EVENTS or (code in ROW_EVENTS and self.skipped.is_open and not self.skipped.is_begun):
                 self._step_skipped(get_event(batch, index), is_relay_log=context.is_relay_log)
 

@@ -109,19 +109,14 @@ def _format_decoded(kind: int, column: TableMapColumn, value: Any) -> bytes | No
     if kind == ValueKind.DECIMAL:
         return str(value).encode() if _DECIMAL.match(str(value)) else None
     if kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS, ValueKind.COMPRESSED):
-        return None if column.charset is None else _format_text(column.charset, value)
+        if isinstance(value, bytes):
+            return format_hex(value) if column.charset == "binary" else None
+        return quote_string(value) if column.charset in UTF8MB4_SAFE_CHARSETS else None
     if isinstance(value, str):
         return quote_string(value)
     if isinstance(value, bytes):
         return format_hex(value) if kind == ValueKind.BYTES else None
     return b"NULL" if value is None else str(value).encode()
-
-
-def _format_text(charset: str, value: str | bytes) -> bytes | None:
-    """Return text as a string literal; None if its character set cannot be converted safely from utf8mb4."""
-    if isinstance(value, bytes):
-        return format_hex(value) if charset == "binary" else None
-    return quote_string(value) if charset in UTF8MB4_SAFE_CHARSETS else None
 
 
 def _format_enum_or_set(kind: int, column: TableMapColumn, number: int) -> bytes | None:

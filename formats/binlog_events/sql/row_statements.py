@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -109,76 +109,59 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
         Irreversible: images lack columns, or after images hold only diffs and nothing else identifies the row.
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
-    if code == _T.PARTIAL_UPDATE_ROWS:
-        return _T.UPDATE_ROWS_V2, _reverse_partial_update(body, table)
-    opposite = opposite_type(code)
+    opposite, is_partial = opposite_type(code), code == _T.PARTIAL_UPDATE_ROWS
     head = parse_rows_head(code, body, table.table_id_size)
     if head.n_cols != len(table.columns):
         raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
     data, at = (
         (unpack_block(body[head.images_at :], limits), 0) if code in COMPRESSED_ROW_EVENTS else (body, head.images_at)
     )
-    if code in UPDATE_ROW_EVENTS and _find_missing_columns(head.before, head, table) == [] != _find_missing_columns(
-        head.after, head, table
-    ):
-        whole, rows = _reverse_minimal_update(bytes(data), at, table, head)
-        return opposite, _build_header(opposite, body, whole, table) + rows
-    _require_full_images(head, table)
-    images = list(_iter_reversed_rows(bytes(data), at, head, table))
+    is_minimal = code in UPDATE_ROW_EVENTS and _find_missing_columns(head.before, head, table) == []
+    is_minimal = is_minimal and _find_missing_columns(head.after, head, table) != []
+    if is_partial or not is_minimal:
+        _require_full_images(head, table)
+    if is_partial and not table.primary_key:
+        raise Irreversible("its row images have only changed parts of JSON values, and its primary key is not known")
+    if is_partial or is_minimal:
+        head, images = _reverse_updates(bytes(data), at, table, head, is_partial=is_partial)
+    else:
+        images = list(_iter_reversed_rows(bytes(data), at, head, table))
     return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
 
 
-def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
-    """Return the body of the UPDATE_ROWS that reverses a PARTIAL_UPDATE_ROWS.
+def _reverse_updates(
+    data: bytes, at: int, table: TableMap, head: RowsHead, *, is_partial: bool
+) -> tuple[RowsHead, list[bytes]]:
+    """Return header and rows that reverse updates whose before images are complete and whose after images are not.
 
-    The before image is complete. The after image only identifies the row by its primary key; it omits all JSON columns,
-    which cannot be part of a key.
-    """
-    head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
-    if head.n_cols != len(table.columns):
-        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
-    _require_full_images(head, table)
-    if not table.primary_key:
-        raise Irreversible("its row images have only changed parts of JSON values, and its primary key is not known")
-    before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
-    columns_kept = [place for place, column in enumerate(after) if table.columns[column].type != ColumnType.JSON]
-    old, new = ImageReader(table, before), PartialImageReader(table, after)
-    data, at, rows = bytes(body), head.images_at, list[bytes]()
-    while at < len(data):
-        middle = old.skip(data, at)
-        fields, _ = new.list_fields(data, middle)
-        if not fields:
-            raise MalformedError(f"bytes from {at:,} on belong to no row: the image has no columns")
-        rows.append(_build_image(data, [fields[place] for place in columns_kept]) + data[at:middle])
-        at = fields[-1].end
-    bits = sum(1 << after[place] for place in columns_kept).to_bytes((head.n_cols + 7) // 8, "little")
-    return _build_header(_T.UPDATE_ROWS_V2, body, replace(head, after=bits), table) + b"".join(reversed(rows))
-
-
-def _reverse_minimal_update(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
-    """Return header and rows that reverse an UPDATE_ROWS with complete before images and minimal after images.
-
-    These come from binlog_row_image FULL_NODUP, or MINIMAL without a key; values not in the after image are unchanged.
+    Minimal after images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; values not in them are
+    unchanged. Partial after images have diffs of JSON values: the new before image identifies the row by its primary
+    key and omits all JSON columns, which cannot be part of a key.
 
     Raises:
         MalformedError: the images do not fit.
     """
     before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
-    old, new = ImageReader(table, before), ImageReader(table, after)
-    all_columns, rows = sorted({*before, *after}), list[bytes]()
+    old, new, partial = ImageReader(table, before), ImageReader(table, after), PartialImageReader(table, after)
+    columns = (
+        [column for column in after if table.columns[column].type != ColumnType.JSON]
+        if is_partial
+        else sorted({*before, *after})
+    )
+    rows = list[bytes]()
     while at < len(data):
         fields = list(old.iter_fields(data, at))
         middle = fields[-1].end if fields else old.skip(data, at)
-        changed = list(new.iter_fields(data, middle))
-        end = changed[-1].end if changed else new.skip(data, middle)
+        changed = partial.list_fields(data, middle)[0] if is_partial else list(new.iter_fields(data, middle))
+        end = changed[-1].end if changed else at if is_partial else new.skip(data, middle)
         if end == at:
             raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
         values = {before[field.position]: field for field in fields}
         values |= {after[field.position]: field for field in changed}
-        rows.append(_build_image(data, [values[column] for column in all_columns]) + data[at:middle])
+        rows.append(_build_image(data, [values[column] for column in columns]) + data[at:middle])
         at = end
-    bits = sum(1 << column for column in all_columns).to_bytes((head.n_cols + 7) // 8, "little")
-    return replace(head, after=bits), b"".join(reversed(rows))
+    bits = sum(1 << column for column in columns).to_bytes((head.n_cols + 7) // 8, "little")
+    return replace(head, after=bits), rows
 
 
 def _build_image(data: bytes, fields: Sequence[ImageField]) -> bytes:
@@ -318,7 +301,11 @@ def iter_row_images(code: int, body: memoryview, table: TableMap, limits: Limits
     while at < len(data):
         start, images = at, list[Image]()
         for reader, present in zip(readers, indexes, strict=True):
-            fields, differences = _read_fields(reader, data, at)
+            fields, differences = (
+                reader.list_fields(data, at)
+                if isinstance(reader, PartialImageReader)
+                else (list(reader.iter_fields(data, at)), frozenset[int]())
+            )
             images.append([_make_value(present, field, data, differences) for field in fields])
             at = fields[-1].end if fields else reader.skip(data, at)
         if at == start:
@@ -342,15 +329,6 @@ def find_changed_values(before: Image, after: Image) -> Image:
             else value.column_index not in raw_before or raw_before[value.column_index] != value.raw
         )
     ]
-
-
-def _read_fields(
-    reader: ImageReader | PartialImageReader, data: bytes, at: int
-) -> tuple[list[ImageField], frozenset[int]]:
-    """Return the fields of an image, and which of them contain only a diff."""
-    if isinstance(reader, PartialImageReader):
-        return reader.list_fields(data, at)
-    return list(reader.iter_fields(data, at)), frozenset()
 
 
 def _make_value(present: tuple[int, ...], field: ImageField, data: bytes, differences: frozenset[int]) -> ImageValue:
@@ -393,22 +371,6 @@ class _RowStatementWriter(msgspec.Struct):
         """Return the column of a value."""
         return self.table.columns[value.column_index]
 
-    def _list_assignments(self, image: Image) -> list[tuple[bytes, bytes]]:
-        """Return (name, literal) of each value that a statement may set."""
-        pairs = []
-        for value in image:
-            column = self._get_column(value)
-            if not column.generated:
-                pairs.append((quote_identifier(value.cell.key), self._require_literal(value, column)))
-        return pairs
-
-    def _require_literal(self, value: ImageValue, column: TableMapColumn) -> bytes:
-        """Return a value as a literal. Raises Inexact: the value has no exact literal."""
-        text = self._format_value(value, column)
-        if text is None:
-            raise self._inexact_error(value)
-        return text
-
     def _iter_changes(self, before: Image, after: Image) -> Iterator[tuple[bytes, bytes]]:
         """Yield (name, literal) of each column that an update changes.
 
@@ -420,17 +382,21 @@ class _RowStatementWriter(msgspec.Struct):
             if column.generated:
                 continue
             if value is not None:
-                yield column_name, self._require_literal(value, column)
+                yield column_name, self._format_value(value)
             elif column.type in AUTO_UPDATED_TYPES:
                 yield column_name, column_name
 
-    def _format_value(self, value: ImageValue, column: TableMapColumn) -> bytes | None:
-        """Return a value, or the expression for its changes; None if there is no exact one."""
+    def _format_value(self, value: ImageValue) -> bytes:
+        """Return a value, or the expression for its changes. Raises Inexact: there is no exact one."""
         if value.raw is None:
             return b"NULL"
         if value.is_difference:
-            return format_changed_json(quote_identifier(value.cell.key), value.raw, self.budget)
-        return format_literal(value.cell, column, value.raw, self.budget)
+            text = format_changed_json(quote_identifier(value.cell.key), value.raw, self.budget)
+        else:
+            text = format_literal(value.cell, self._get_column(value), value.raw, self.budget)
+        if text is None:
+            raise self._inexact_error(value)
+        return text
 
     @staticmethod
     def _inexact_error(value: ImageValue) -> Inexact:
@@ -445,9 +411,9 @@ class _RowStatementWriter(msgspec.Struct):
         rows: list[bytes] = []
         length = 0
         for image in images:
-            pairs = self._list_assignments(image)
-            columns = b",".join(column for column, _ in pairs)
-            rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
+            values = [value for value in image if not self._get_column(value).generated]
+            columns = b",".join(quote_identifier(value.cell.key) for value in values)
+            rows.append(b"(" + b",".join(map(self._format_value, values)) + b")")
             length += len(rows[-1])
             if length >= MAX_INSERT_BYTES or image is images[-1]:
                 statements.append(b"INSERT INTO %b (%b) VALUES\n%b" % (self._table_name, columns, b",\n".join(rows)))
@@ -615,7 +581,7 @@ class RowEventWriter(msgspec.Struct):
 
     def copy_borrowed_bytes(self) -> None:
         """Copy all bytes that still refer to the current batch, so that its memory may be released."""
-        self._pending.copy_last_event()
+        self._pending.last_event = bytes(self._pending.last_event)
 
     def flush(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the pending events as a statement although their own statement continues.
@@ -782,9 +748,11 @@ def _make_printable(text: str) -> str:
 
 
 def select_rows_by_filter(
-    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
-) -> Event | None:
-    """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter | None, limits: Limits
+) -> tuple[Event | None, bool | Sequence[bool]]:
+    """Return the event with its selected rows, and for each row, or for all, whether it is selected.
+
+    The event is None if no row is selected, and uncompressed if rows were removed.
 
     Args:
         table: its table, with all known facts about its columns.
@@ -793,38 +761,19 @@ def select_rows_by_filter(
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a column of
             the condition.
     """
-    return keep_rows(
-        event,
-        table,
-        condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits)),
-        limits,
-    )
-
-
-def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], limits: Limits) -> Event | None:
-    """Return the event with only some of its rows; None if none remain.
-
-    Args:
-        selection: whether to keep each row, or one bool for all rows.
-
-    Raises:
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
-    """
+    if condition is None:
+        return event, True
+    decode = cache(partial(_decode_body, context, event, table, condition, limits))
+    selection = condition.select_rows(event.batch_index, decode)
     if isinstance(selection, bool):
-        return event if selection else None
+        return (event if selection else None), selection
     if all(selection) or not count_rows(event.code, event.body, table, limits):
-        return event
+        return event, selection
     if not any(selection):
-        return None
+        return None, selection
     code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
-    return event._replace(code=int(code), body=memoryview(select_rows(code, uncompressed, table, selection)))
-
-
-def lazy_body(
-    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
-) -> Callable[[], dict[str, Any]]:
-    """Return a function that decodes an event once; it raises the same errors as `select_rows_by_filter`."""
-    return cache(partial(_decode_body, context, event, table, condition, limits))
+    rows = memoryview(select_rows(code, uncompressed, table, selection))
+    return event._replace(code=int(code), body=rows), selection
 
 
 def _decode_body(

@@ -339,11 +339,6 @@ class EventStatementWriter:
         """True if the script depends on table definitions in statements."""
         return self.options.comments or self.options.rows == "statements" or self.options.row_filter is not None
 
-    @property
-    def sets_gtids(self) -> bool:
-        """True if transactions keep the GTIDs that they had."""
-        return self.options.gtids
-
     def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
         """Return the statements of MariaDB's GTID event."""
         gtid = read_mariadb_gtid(bytes(context.event.body))
@@ -351,7 +346,7 @@ class EventStatementWriter:
         self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self.script_filter.hold_transaction_start(self.session)
         statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
-        statements += set_mariadb_gtid(context.event, gtid, self.session) if self.sets_gtids else []
+        statements += set_mariadb_gtid(context.event, gtid, self.session) if self.options.gtids else []
         if gtid.flags2 & PREPARED_XA:
             xa_id = XaId(gtid.format_id or 0, gtid.gtrid or b"", gtid.bqual or b"")
             return [*statements, self.transaction.begin_xa(xa_id.text.encode())]
@@ -364,7 +359,7 @@ class EventStatementWriter:
         """Return the statements of MySQL's GTID events."""
         self.transaction.current_owner = context.owner
         self.script_filter.hold_transaction_start(self.session)
-        if not self.sets_gtids:
+        if not self.options.gtids:
             return []
         gtid = read_mysql_gtid(context.event.code, bytes(context.event.body))
         statements = set_mysql_gtid(context.event, gtid, context.owner.gtid, self.session)
@@ -387,7 +382,7 @@ class EventStatementWriter:
         pending, self.pending_variables = self.pending_variables, []
         if self.skips_next:
             return []
-        if self.script_filter.stop_if_matched(context, parts, sql):
+        if self.script_filter.stop_if_matched(context, sql, parts.db):
             return []
         if self.needs_definitions:
             self.definitions.apply_statement(sql, parts)
@@ -612,7 +607,8 @@ class SqlScript(EventStatementWriter):
     def is_idle(self) -> bool:
         """True if nothing waits for the next event."""
         nothing_pending = not (self.pending_variables or self.skips_next) and self.rows.is_empty
-        return nothing_pending and self.transaction.is_as_logged and self.script_filter.is_idle
+        is_as_logged = not self.transaction.is_damaged and self.transaction.implied_owner == NO_OWNER
+        return nothing_pending and is_as_logged and self.script_filter.is_idle
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
 
@@ -696,7 +692,7 @@ class SqlScript(EventStatementWriter):
         condition, table, event = self.options.row_filter, context.table, context.event
         if condition is None or table is None or event.code not in ROW_EVENTS:
             return context
-        selected = select_rows_by_filter(
+        selected, _ = select_rows_by_filter(
             context.file, event, self.definitions.describe_table(table), condition, context.limits
         )
         if selected is None or selected is event:

@@ -177,11 +177,6 @@ class ScriptTransaction(msgspec.Struct):
     has_unused_gtid: bool = False
     status_vars: bytes = b""
 
-    @property
-    def is_as_logged(self) -> bool:
-        """True if the log itself opened everything that is open."""
-        return not self.is_damaged and self.implied_owner == NO_OWNER
-
     def note_loss(self) -> None:
         """Record that a part of the log is lost."""
         self.groups.reset()
@@ -429,18 +424,15 @@ class ScriptFilter:
             gtid = f"GTID {context.owner.gtid}, " if context.owner.gtid else ""
             self._last_transaction = f"{gtid}at {context.file.name}:{context.event.end}"
 
-    def stop_if_matched(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
-        """Return whether the script ends before this statement; if so, record the finding."""
-        return self._stop_if_matched(context, sql, parts.db)
-
     def stop_at_annotation(self, context: EventContext) -> bool:
         """Return whether the script ends before the row events of this statement; if so, record the finding."""
         code, body = context.event.code, context.event.body
         if self.pattern is None or code not in (EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY):
             return False
-        return self._stop_if_matched(context, bytes(body[code == EventType.ROWS_QUERY :]), None)
+        return self.stop_if_matched(context, bytes(body[code == EventType.ROWS_QUERY :]), None)
 
-    def _stop_if_matched(self, context: EventContext, sql: bytes, database: bytes | None) -> bool:
+    def stop_if_matched(self, context: EventContext, sql: bytes, database: bytes | None) -> bool:
+        """Return whether the script ends before this statement; if so, record the finding."""
         if self.pattern is None or not self.pattern.matches(sql, database):
             return False
         position = f"{context.file.name}:{context.event.start}"
@@ -600,13 +592,8 @@ def format_rows_binlog(event: Event, table: TableMap, description: FormatDescrip
     code, body = uncompress_rows(event, limits, table.table_id_size)
     return format_binlog(
         build_table_map_event(event, table, description),
-        build_event(event, code, set_statement_end(body, table.table_id_size), description),
+        _set_event_statement_end(build_event(event, code, body, description), description),
     )
-
-
-def set_statement_end(body: bytes, id_size: int) -> bytes:
-    """Return the body of a row event with the STMT_END flag; `id_size`: size of a table id in bytes."""
-    return body[:id_size] + bytes([body[id_size] | STMT_END]) + body[id_size + 1 :]
 
 
 def _set_event_statement_end(event: bytes, description: FormatDescription) -> bytes:
@@ -666,10 +653,6 @@ class PendingRowEvents(msgspec.Struct):
         self.lines += [b2a_base64(self.last_event), lines]
         self.last_event = last
         self.size += size
-
-    def copy_last_event(self) -> None:
-        """Copy the last event, so that the memory of its batch may be released."""
-        self.last_event = bytes(self.last_event)
 
     def write_binlog(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the BINLOG of the pending events; their table maps stay valid for the following events."""

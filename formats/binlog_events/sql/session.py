@@ -231,7 +231,8 @@ def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
         return f"a status variable of type {status['opaque'][0]} is unknown, and so is its effect"
     invoker = status.get("invoker")
     if invoker is not None and _CURRENT_USER.search(sql):
-        return f"its CURRENT_USER was {_format_invoker(invoker)}; in a script it is the user who runs the script"
+        user = f"{invoker['user']}@{invoker['host']}"
+        return f"its CURRENT_USER was {user}; in a script it is the user who runs the script"
     return None
 
 
@@ -257,11 +258,6 @@ def _format_sql_mode(value: str) -> list[bytes]:
         words = [word for bit, word in _LEXER_MODES.items() if int(value) & bit]
         statements.insert(0, f"SET {SQL_MODE}='{','.join(words)}'".encode())
     return statements
-
-
-def _format_invoker(invoker: Mapping[str, Any]) -> str:
-    """Return user@host of an invoker."""
-    return "@".join(str(invoker[name]) for name in ("user", "host"))
 
 
 def _format_assignments(values: Mapping[str, str]) -> list[bytes]:

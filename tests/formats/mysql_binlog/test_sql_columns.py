@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 from binlogtool.formats.binlog_events.ddl.table_dependencies import Triggers
@@ -19,12 +20,20 @@ from tests.formats.mysql_binlog.row_building import optional, sized, table_map_b
 FIRST = "create table t (id int unsigned primary key, a varchar(9) charset latin1, g int as (id + 1) stored)"
 
 
+def get_definition(known: TableDefinitions, name: str) -> TableDefinition | None:
+    """The definition of a table; None if nothing declares it. Raises UsageError: its columns are uncertain."""
+    state = known.get_state(name)
+    if isinstance(state, str) and state:
+        raise UsageError(state)
+    return None if isinstance(state, str) else state
+
+
 def columns(*statements: str, table: str = "d.t") -> list[tuple[str | None, bool | None]] | None:
     """(name, generated) of each column behind these statements."""
     known = TableDefinitions()
     for statement in statements:
         known.apply_statement(DdlStatement("d", statement))
-    found = known.get_definition(table)
+    found = get_definition(known, table)
     return None if found is None else [(column.name, column.generated) for column in found.columns]
 
 
@@ -32,7 +41,7 @@ def key(*statements: str) -> tuple[tuple[str, int], ...]:
     known = TableDefinitions()
     for statement in statements:
         known.apply_statement(DdlStatement("d", statement))
-    found = known.get_definition("d.t")
+    found = get_definition(known, "d.t")
     assert found is not None
     return found.key
 
@@ -107,7 +116,7 @@ def test_new_columns_take_the_character_set_of_their_table() -> None:
     known.apply_statement(DdlStatement("d", "create table t (a text) default charset latin2"))
     known.apply_statement(DdlStatement("d", "alter table t add b text"))
     known.apply_statement(DdlStatement("d", "alter table t default character set = greek, add c text"))
-    found = known.get_definition("d.t")
+    found = get_definition(known, "d.t")
     assert found is not None and [column.charset for column in found.columns] == ["latin2", "latin2", "greek"]
 
 
@@ -170,7 +179,7 @@ def test_a_table_between_quotation_marks_is_declared() -> None:
     known.apply_statement(
         rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status_vars=ORACLE)
     )
-    definition = known.history.get_definitions().get_definition("d.t")
+    definition = get_definition(known.history.get_definitions(), "d.t")
     assert definition is not None
     assert [(one.name, one.generated) for one in definition.columns] == [("id", False), ("a", False), ("g", True)]
 

@@ -9,14 +9,16 @@ not end in this batch; the state is not changed by such an event.
 
 from __future__ import annotations
 
+import re
+from binascii import b2a_base64
 from itertools import accumulate
 
 from binlogtool.format_api.json_kernels import put_unsigned
-from binlogtool.format_api.layout import TABLE_OFFSET, build_crc_table
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableUInt8s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_little_endian,
     put_uuid,
@@ -92,83 +94,31 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
 BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: last GTID event written, or -1. OUTPUT_FULL: 1 if the output buffer
 is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
 SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
-GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
+(
+    GTID_AUTOMATIC,
+    NEXT_SESSION_NUMBER,
+    TEMPLATES,
+    DATABASE_SIZE,
+    CONTAINER_OFFSET,
+    ROWS_AS_STATEMENTS,
+    STATE_SIZE,
+) = range(20, 27)
 """GTID_AUTOMATIC: 1 if MySQL's gtid_next is AUTOMATIC. NEXT_SESSION_NUMBER: the session after the current rows.
 TEMPLATES: offset of the table of templates in the texts. DATABASE_SIZE: size of the session's database name, -1 if it
-has none."""
-DATABASE_TEXT = DATABASE_SIZE + 1
-"""First slot of the database name, with eight bytes per slot."""
-DATABASE_SLOTS = 33
-"""Number of slots for the database: its size and its name."""
-CONTAINER_OFFSET = DATABASE_SIZE + DATABASE_SLOTS
-"""Offset of the event that contains the current one, or -1."""
-ROWS_AS_STATEMENTS, STATE_SIZE = CONTAINER_OFFSET + 1, CONTAINER_OFFSET + 2
-"""ROWS_AS_STATEMENTS: 1 if row events are written as statements, 0 for BINLOG."""
+has none. CONTAINER_OFFSET: offset of the event that contains the current one, or -1. ROWS_AS_STATEMENTS: 1 if row
+events are written as statements, 0 for BINLOG."""
 
 
-# --- Base64 encoding as kernels over lookup tables ---
-
-PAIR_TABLE_AT, TABLES_SIZE = 0, TABLE_OFFSET + 1024
-"""Offset of the table with the two digits of each 12-bit number in the texts, and the size of both tables."""
-
-
-@kernel()
-def load_six_bytes(buf: UInt8s, p: int) -> int:
-    """Load six bytes, big-endian."""
-    return buf[p] << 40 | buf[p + 1] << 32 | buf[p + 2] << 24 | buf[p + 3] << 16 | buf[p + 4] << 8 | buf[p + 5]
-
-
-@kernel()
-def load_digit_pair(texts: UInt8s, number: int) -> int:
-    """Load the two base64 digits of a 12-bit number."""
-    at = 2 * (number & 4095)
-    return texts[at] | texts[at + 1] << 8
-
-
-@kernel(load_six_bytes, load_digit_pair, native="base64_line")
-def put_base64(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+@kernel(native="base64_line")
+def put_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
     """Write `buf[pos:limit]` in base64 and a line end; return the end offset."""
-    while limit - pos >= 6:
-        six = load_six_bytes(buf, pos)
-        word = load_digit_pair(texts, six >> 36) | load_digit_pair(texts, six >> 24) << 16
-        word |= load_digit_pair(texts, six >> 12) << 32
-        more = load_digit_pair(texts, six)
-        for i in range(6):
-            out[o + i] = (word >> 8 * i) & 255
-        out[o + 6] = more & 255
-        out[o + 7] = more >> 8
-        o += 8
-        pos += 6
-    while limit > pos:
-        three = buf[pos] << 16
-        if limit - pos > 1:
-            three |= buf[pos + 1] << 8
-        if limit - pos > 2:
-            three |= buf[pos + 2] + 0
-        word = load_digit_pair(texts, three >> 12) | load_digit_pair(texts, three) << 16
-        for i in range(4):
-            out[o + i] = (word >> 8 * i) & 255
-        if limit - pos < 3:
-            out[o + 3] = 61
-        if limit - pos < 2:
-            out[o + 2] = 61
-        o += 4
-        pos += 3
-    out[o] = 10
-    return o + 1
-
-
-def build_tables() -> bytes:
-    """Build the table of digit pairs and the CRC table."""
-    digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    pairs = b"".join(bytes((digits[i >> 6], digits[i & 63])) for i in range(4096))
-    return pairs + build_crc_table()
+    line = b2a_base64(bytes(buf[pos:limit]))
+    out[o : o + len(line)] = line
+    return o + len(line)
 
 
 # --- Kernels for SET statements and BEGIN ---
 
-PIECES_AT = TABLES_SIZE
-"""Offset of the pieces in the texts."""
 _PIECES = (
     b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n",
     b"SET INSERT_ID=", b"SET LAST_INSERT_ID=", b"SET @@RAND_SEED1=", b", @@RAND_SEED2=",
@@ -189,8 +139,8 @@ def place_pieces(start: int, pieces: tuple[bytes, ...]) -> list[int]:
 (
     _SET, _TIMESTAMP, _COMMA, _THREAD, _END, _BEGIN, _INSERT_ID, _LAST_ID, _SEED1, _SEED2, _AT, _GTID, _START, _XID,
     BINLOG, CLOSE, _SEQ, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT, _QUERY, _ANONYMOUS,
-) = place_pieces(PIECES_AT, _PIECES)  # fmt: skip
-TYPE_NAMES_AT = PIECES_AT + sum(map(len, _PIECES))
+) = place_pieces(0, _PIECES)  # fmt: skip
+TYPE_NAMES_AT = sum(map(len, _PIECES))
 """Offset of the event type names in the texts: 32 bytes each, by type code."""
 TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
 """End of these texts; other texts may follow."""
@@ -344,7 +294,6 @@ def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> 
 
 # --- Kernels for logged statements with INTVAR and RAND ---
 
-APOSTROPHE, BACKTICK = b"'`"
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
     int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 )
@@ -360,11 +309,17 @@ def is_row_change(buf: UInt8s, pos: int, limit: int) -> bool:
         at += 1
     if at == limit or at - pos > 7:
         return False
-    matches = 1 if word == _INSERT else 0
-    matches |= 1 if word == _UPDATE else 0
-    matches |= 1 if word == _DELETE else 0
-    matches |= 1 if word == _REPLACE else 0
-    return matches > 0
+    return word == _INSERT or word == _UPDATE or word == _DELETE or word == _REPLACE
+
+
+_IN_ALL_PARTS = rb"/(?!\*)|\n(?![Dd])"
+_PLAIN_TEXTS = tuple(
+    re.compile(
+        rb"(?:[^'\"`\\/\n#$;-]|-(?!-)|%b|'(?:[^'\\/\n]|%b%b)*+'|\"(?:[^\"\\/\n]|%b)*+\"|`(?:[^`\\/\n]|%b)*+`)*+"
+        % (_IN_ALL_PARTS, _IN_ALL_PARTS, escape, _IN_ALL_PARTS, _IN_ALL_PARTS)
+    )
+    for escape in (b"", rb"|\\[^\0\n]")
+)
 
 
 @kernel(native="plain_text")
@@ -379,45 +334,10 @@ def check_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
     Returns:
         0: no; 1: yes, in every sql_mode; 2: yes, in its own sql_mode.
     """
-    mark = 0
-    result = 1
-    while pos < limit:
-        c = buf[pos] + 0
-        pos += 1
-        next_byte = buf[pos] + 0 if pos < limit else 0
-        if c == 10:
-            if next_byte | 32 == 100:
-                return 0
-        elif c == 92:
-            if mark != APOSTROPHE or escapes == 0 or next_byte == 0 or next_byte == 10:
-                return 0
-            if next_byte == APOSTROPHE:
-                result = 2
-            pos += 1
-        elif c == 47 and next_byte == 42:
-            return 0
-        elif mark > 0:
-            if c == mark:
-                mark = 0
-        elif c == 34 or c == 39 or c == 96:
-            mark = c
-        elif c == 35 or c == 36 or c == 59 or (c == 45 and next_byte == 45):
-            return 0
-    return result if mark == 0 and pos == limit else 0
-
-
-@kernel()
-def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
-    """Return whether the database name at `buf[p]` is empty or the session's."""
-    if size == 0:
-        return True
-    if size != state[DATABASE_SIZE] or buf[p + size] != 0:
-        return False
-    same = 0
-    for i in range(size):
-        if buf[p + i] == state[DATABASE_TEXT + (i >> 3)] >> 8 * (i & 7) & 255:
-            same += 1
-    return same == size
+    text = bytes(buf[pos:limit])
+    if _PLAIN_TEXTS[escapes > 0].fullmatch(text) is None:
+        return 0
+    return 2 if b"'" in re.findall(rb"\\(.)", text, re.DOTALL) else 1
 
 
 @kernel(load_intvar, load_rand)
@@ -469,17 +389,24 @@ def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> i
     return o
 
 
-@kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_query, load_word)
-def find_text_request(pos: int, limit: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
+@kernel(is_row_change, are_bytes_equal, check_plain_text, find_query_request, load_query, load_word)
+def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) -> int:
     """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode matters; -1 = unsupported."""
-    request = find_query_request(pos, limit, 1, buf, transitions)
+    request = find_query_request(pos, limit, 1, memory.buf, memory.moves)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
-    _thread, _status, database, text, _end = load_query(buf, pos, limit)
-    escapes = load_word(transitions, 16 + 12 * request + 8) >> 17 & 1
-    if not is_same_database(buf, database, text - database - 1, state) or not is_row_change(buf, text, limit):
+    _thread, _status, database, text, _end = load_query(memory.buf, pos, limit)
+    size = text - database - 1
+    if size > 0 and (
+        size != memory.state[DATABASE_SIZE]
+        or memory.buf[database + size] != 0
+        or are_bytes_equal(memory.buf, database, memory.database, 0, size) == 0
+    ):
         return -1
-    plain = check_plain_text(buf, text, limit, escapes)
+    if not is_row_change(memory.buf, text, limit):
+        return -1
+    escapes = load_word(memory.moves, 16 + 12 * request + 8) >> 17 & 1
+    plain = check_plain_text(memory.buf, text, limit, escapes)
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
@@ -491,7 +418,7 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
-    found = find_text_request(p, n, events.flags[last], memory.moves, memory.buf, memory.state)
+    found = find_text_request(p, n, events.flags[last], memory)
     if found < 0:
         return -1
     request = found & 65535
@@ -603,7 +530,7 @@ def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemor
     o = put_type_name(events.types[last] + 0, memory.texts, memory.out, o)
     o = put_piece(BINLOG, memory.texts, memory.out, o)
     for j in range(i, last + 1):
-        o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.texts, memory.out, o)
+        o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, o)
     return put_piece(CLOSE, memory.texts, memory.out, o)
 
 
@@ -732,4 +659,4 @@ def build_texts(names: dict[int, str]) -> bytes:
     """Build the texts of the kernel; `names`: names of event types by code."""
     lines = (f" {names.get(code, '')}\n".encode() for code in range(256))
     entries = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in lines)
-    return build_tables() + b"".join(_PIECES) + b"".join(entries) + bytes(16)
+    return b"".join(_PIECES) + b"".join(entries) + bytes(16)

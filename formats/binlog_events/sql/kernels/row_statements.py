@@ -103,10 +103,10 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 @kernel(compute_crc32)
-def put_checksum(checksum_size: int, texts: UInt8s, out: MutableUInt8s, o: int, p: int) -> int:
+def put_checksum(checksum_size: int, out: MutableUInt8s, o: int, p: int) -> int:
     """Write the checksum of the event `out[p:o]`, if events have one."""
     if checksum_size > 0:
-        crc = compute_crc32(out, p, o, texts)
+        crc = compute_crc32(out, p, o)
         for i in range(4):
             out[o + i] = crc >> 8 * i & 255
     return o + checksum_size
@@ -124,20 +124,19 @@ def put_table_map(
     out[o + TYPE_AT] = TABLE_MAP
     for i in range(4):
         out[o + EVENT_SIZE_AT + i] = size >> 8 * i & 255
-    return put_checksum(
-        checksum_size, texts, out, copy_text(texts, template + load_word(texts, template + 16), length, out, o + 19), o
-    )
+    end = copy_text(texts, template + load_word(texts, template + 16), length, out, o + 19)
+    return put_checksum(checksum_size, out, end, o)
 
 
 @kernel(put_checksum)
 def put_last_event(
-    pos: int, limit: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
+    pos: int, limit: int, flags: int, buf: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
     """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags`: offset of the event's flags."""
     for i in range(limit - pos - checksum_size):
         out[o + i] = buf[pos + i] + 0
     out[o + flags - pos] = buf[flags] | 1
-    return put_checksum(checksum_size, texts, out, o + limit - pos - checksum_size, o)
+    return put_checksum(checksum_size, out, o + limit - pos - checksum_size, o)
 
 
 @kernel(put_piece, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
@@ -164,26 +163,24 @@ def put_rows_with_map(pos: int, start: int, limit: int, code: int, memory: Scrip
     o = put_piece(BINLOG, memory.texts, memory.out, o)
     at = memory.z - table - 16
     put_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
-    o = put_base64(memory.out, at, at + table, memory.texts, memory.out, o)
+    o = put_base64(memory.out, at, at + table, memory.out, o)
     flags = start + memory.state[TABLE_ID_SIZE]
     if memory.buf[flags] & 1:
-        o = put_base64(memory.buf, pos, limit, memory.texts, memory.out, o)
+        o = put_base64(memory.buf, pos, limit, memory.out, o)
     else:
         at = memory.z - event - 16
-        put_last_event(pos, limit, flags, memory.buf, memory.texts, memory.out, at, checksum_size)
-        o = put_base64(memory.out, at, at + event, memory.texts, memory.out, o)
+        put_last_event(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
+        o = put_base64(memory.out, at, at + event, memory.out, o)
     return put_piece(CLOSE, memory.texts, memory.out, o)
 
 
 @kernel(put_text, put_checksum)
-def put_checksummed(
-    buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
-) -> int:
+def put_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, o: int, checksum_size: int) -> int:
     """Write the event of `size` bytes at `buf[p]`, which has no checksum, with a checksum of `checksum_size` bytes."""
     put_text(buf, p, p + size, out, o)
     for k in range(4):
         out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
-    return put_checksum(checksum_size, texts, out, o + size, o)
+    return put_checksum(checksum_size, out, o + size, o)
 
 
 @kernel(put_text, put_checksummed)
@@ -193,7 +190,6 @@ def copy_events(
     holders: Int64s,
     bases: Int64s,
     buf: UInt8s,
-    texts: UInt8s,
     out: MutableUInt8s,
     checksum_size: int,
 ) -> int:
@@ -221,7 +217,7 @@ def copy_events(
         if holders[i] >= 0:
             if body_end != size:
                 return i
-            o = put_checksummed(buf, p, size, texts, out, o, checksum_size)
+            o = put_checksummed(buf, p, size, out, o, checksum_size)
         elif spans.codes[i] == TRANSACTION_PAYLOAD:
             spans.starts[i] = o
             spans.ends[i] = o
@@ -274,7 +270,7 @@ def write_base64_lines(
         if i > first:
             if memory.z - done < (spans.stops[i - 1] - spans.offsets[i - 1]) // 3 * 4 + 64:
                 break
-            done = put_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.texts, memory.out, done)
+            done = put_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.out, done)
         i += 1
     memory.state[BYTES_WRITTEN] = done
     return i
@@ -342,7 +338,6 @@ def write_uncompressed(
     data: UInt8s,
     id_size: int,
     checksum_size: int,
-    texts: UInt8s,
     out: MutableUInt8s,
     o: int,
 ) -> int:
@@ -370,7 +365,7 @@ def write_uncompressed(
             spans.starts[i] = o + 19
             spans.ends[i] = end
             d += sizes[i]
-            o = put_checksum(checksum_size, texts, out, end, o)
+            o = put_checksum(checksum_size, out, end, o)
             spans.stops[i] = o
     return o
 

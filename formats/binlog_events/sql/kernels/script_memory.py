@@ -33,7 +33,8 @@ class ScriptMemory(NamedTuple):
     """Buffers that the kernels of scripts read and write.
 
     buf: bytes of the events. texts: constant texts and templates of tables. out: the script; z: end of its space.
-    moves: known transitions of the session. state: see the slots in `statements`.
+    moves: known transitions of the session. state: see the slots in `event_statements`. database: name of the
+    session's database.
     """
 
     buf: UInt8s
@@ -42,6 +43,7 @@ class ScriptMemory(NamedTuple):
     z: int
     moves: UInt8s
     state: MutableInt64s
+    database: UInt8s
 
 
 class EventSpans(NamedTuple):
