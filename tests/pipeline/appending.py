@@ -37,7 +37,7 @@ def run_killed(log: Path, out: Path, to: str, after: float) -> bool:
             said = process.communicate(timeout=after)[1]
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
             return process.returncode == -signal.SIGKILL
     assert process.returncode in (0, 1) and b"Traceback" not in said, said
     return False

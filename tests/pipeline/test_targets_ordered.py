@@ -197,14 +197,16 @@ def test_a_script_that_ends_in_a_statement_is_found_out(tmp_path: Path) -> None:
 
 
 SLOW = """
-import sys
+import sys, time
 from binlogtool import convert
 options = {"lines": lambda block: b"\\n" * len(block)} if sys.argv[2] == "jsonl" else {}
 steps = []
 def report(step):
-    if not steps:
-        print("go", flush=True)
     steps.append(step)
+    if len(steps) == 1:
+        print("go", flush=True)
+    elif len(steps) == 3:
+        time.sleep(600)  # until the signal comes, if it did not come before
 try:
     convert([sys.argv[1]], sys.argv[2], sys.argv[3], on_step=report, **options)
 except KeyboardInterrupt:

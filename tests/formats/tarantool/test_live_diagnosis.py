@@ -26,7 +26,7 @@ v:create_index('pk', {run_count_per_level = 2, range_size = 65536, page_size = 2
 v:create_index('sk', {parts = {2, 'string'}, unique = false})
 fiber.create(function() while true do box.snapshot() fiber.sleep(3) end end)
 fiber.create(function() while true do pcall(function() v.index.pk:compact() end) fiber.sleep(1.5) end end)
-local stop, i = fiber.time() + 90, 0
+local stop, i = fiber.time() + 1800, 0 -- the test kills it before
 while fiber.time() < stop do
     for k = 1, 20 do
         i = i + 1
@@ -51,8 +51,9 @@ def busy(tmp_path: Path) -> Iterator[Path]:
     script.write_text(LOAD)
     running = subprocess.Popen([server, str(script), str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while len(list(folder.rglob("*.run"))) < 2 and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while len(list(folder.rglob("*.run"))) < 2:
+            assert running.poll() is None and time.monotonic() < deadline, "the server writes no runs"
             time.sleep(0.1)
         yield folder
     finally:
