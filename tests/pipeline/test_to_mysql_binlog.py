@@ -422,7 +422,9 @@ GROUPS = st.lists(
 
 
 @pytest.mark.full
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(wanted=GROUPS, size=st.sampled_from([1, 5000, 100_000, 1 << 30]), interval=st.sampled_from([2, 4]))
 def test_whatever_the_shape_of_the_log_its_groups_come_out_as_they_went_in(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[Any], size: int, interval: int
