@@ -62,8 +62,12 @@ def busy(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_beside_a_server_under_load_nothing_is_wrong_and_the_server_is_named(busy: Path) -> None:
+    """Not named at the moment between two files of its log, of which it has none open."""
+    holders = []
     for _ in range(6):
         (found,) = binlogtool.diagnose([busy]).logs
-        assert (found.start, found.is_healthy, found.incomplete_reason) == ("yes", True, None)
-        assert found.holder is not None
-        assert found.holder.startswith("tarantool (process ")
+        assert found.is_healthy, (found.start, found.incomplete_reason)
+        assert found.start == ("yes" if found.unstable_reason is None else "open")
+        holders.append(found.holder)
+    named = [holder for holder in holders if holder is not None]
+    assert named and all(holder.startswith("tarantool (process ") for holder in named)
