@@ -30,8 +30,8 @@ def longer(files: list[Path], folder: Path, count: int) -> list[Path]:
 @pytest.mark.parametrize(
     ("kind", "to", "kills"),
     [
-        ("tarantool", "jsonl", 12),
-        ("mariadb", "parquet", 12),
+        ("tarantool", "jsonl", 10),
+        ("mariadb", "parquet", 10),
         *(
             pytest.param(kind, to, NIGHTLY, marks=pytest.mark.nightly)
             for kind in LOGS

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.slowness import scale_limit
+from tests.sampling import take_sample
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = {"drizzle": "drizzle/basic-checksum.log", "mysql": "mysql_binlog/sets/mariadb/rot-bin.000003"}
@@ -80,7 +81,7 @@ def test_an_ordered_conversion_that_is_interrupted_leaves_nothing(
 
 @pytest.mark.full
 @pytest.mark.spark(alone=True)
-@pytest.mark.parametrize("stage", ["starting Spark", "converting"])
+@pytest.mark.parametrize("stage", take_sample(["converting", "starting Spark"], 2))
 def test_a_conversion_in_spark_that_is_interrupted_leaves_nothing(stage: str, samples: Path, tmp_path: Path) -> None:
     interrupt_conversion("parquet", stage, samples / LOGS["drizzle"], tmp_path, "local[2]")
 

@@ -89,7 +89,7 @@ def test_a_run_prints_nothing_and_leaves_no_files(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.spark(alone=True)
-@pytest.mark.parametrize(("line", "delay"), take_sample([("starting", 1.5), ("starting", 4.0), ("running", 2.0)], 2))
+@pytest.mark.parametrize(("line", "delay"), take_sample([("starting", 1.5), ("starting", 4.0), ("running", 2.0)], 3))
 def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line: str, delay: float) -> None:
     with start(SLEEPY, tmp_path) as process:
         assert process.stdout is not None
