@@ -17,7 +17,7 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.limits import Limits
 from tests.cli.invoke import invoke
 from tests.formats.tarantool import make
-from tests.house.written import written
+from tests.package_figures.written import written
 from tests.report.native_lines import hostile, raw_row, rows, same
 from tests.sampling import EXHAUSTIVE
 
