@@ -12,7 +12,7 @@ from bench.cases import MIB, TOOL, Case, Figure, Result, Setting
 from bench.measure import cpu_of_child, rounds
 from binlogtool.format_api.layout import Batch
 from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, EVENT_SIZE_AT, TYPE_AT, EventType
-from tests.pipeline.ibb_writer import PAGE, IbbWriter
+from tests.export.ibb_writer import PAGE, IbbWriter
 
 
 def ibb(setting: Setting) -> Result:

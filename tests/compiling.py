@@ -53,12 +53,22 @@ def _of_kernel(function: Kernel) -> NativeLibrary:
     return _library("kernel", lambda unit: unit.add_kernel(function))
 
 
+def zig_cache() -> Path:
+    """The folder in which ziglang, where it is the compiler, keeps its runtime library: building it takes seconds."""
+    return Path(_zig_folder().name)
+
+
+@cache
+def _zig_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="zig-")
+
+
 def _library(name: str, fill: Callable[[CLibrarySource], None]) -> NativeLibrary:
     unit = CLibrarySource()
     fill(unit)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, f"{name}.so")
-        compile_library(unit.write_text(), target)
+        compile_library(unit.write_text(), target, zig_cache=zig_cache())
         return NativeLibrary(target)  # it stays mapped when its file is gone
 
 

@@ -7,14 +7,17 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.generated.packing import unpacked
+from tests.sampling import EXHAUSTIVE
 
 pytest_plugins = ("tests.parallel",)
 
-settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
-settings.load_profile("unhurried")
+settings.register_profile(  # the same examples in every run, new ones each night; no limits of time: cores are shared
+    "repeatable", deadline=None, derandomize=not EXHAUSTIVE, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background, whose commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

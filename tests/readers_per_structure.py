@@ -1,7 +1,8 @@
 """Count kernels that read a structure by offsets of their own: `python -m tests.readers_per_structure [--at COMMIT]`.
 
 A structure has one reader, its schema; kernels get its fields by `schema_fields.make_fields_kernel` or by offsets that
-are made of the schema. Whoever else reads it is counted here, by name (`tests.house.kernels.list_hand_readers`).
+are made of the schema. Whoever else reads it is counted here, by name
+(`tests.package_figures.kernels.list_hand_readers`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from tests.house.kernels import count_kernels, list_hand_readers
-from tests.house.modules import ROOT, Code, checkout
+from tests.package_figures.kernels import count_kernels, list_hand_readers
+from tests.package_figures.modules import ROOT, Code, checkout
 
 STRUCTURES = {
     "common header of events": "append_group_events compute_in_use_crc_change find_event_form walk_group_events",

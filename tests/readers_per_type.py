@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
-from tests.house.modules import ROOT, Code, checkout, tree
+from tests.package_figures.modules import ROOT, Code, checkout, tree
 
 NAMES = {f"ValueKind.{kind.name}" for kind in ValueKind}
 FOLDERS = ("changes", "rows", "sql", "values")

@@ -84,13 +84,26 @@ def find_compiler(target: str | None = None) -> list[str]:
     raise NoCompilerError("no C compiler: neither cc nor the package ziglang was found")
 
 
-def compile_library(text: str, target: Path, command: Sequence[str] | None = None) -> None:
-    """Compile C text to a shared library. Raises NoCompilerError: the compiler failed."""
+def compile_library(
+    text: str, target: Path, command: Sequence[str] | None = None, zig_cache: Path | None = None
+) -> None:
+    """Compile C text to a shared library.
+
+    Args:
+        text: the C source.
+        target: the library.
+        command: the compiler; None = that of `find_compiler`.
+        zig_cache: where ziglang keeps its own runtime library, which takes seconds to build, for the next call;
+            None = it is kept nowhere.
+
+    Raises:
+        NoCompilerError: the compiler failed.
+    """
     command = find_compiler() if command is None else command
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:
         source, built = Path(folder, "native.c"), Path(folder, "native.so")
         source.write_text(text, encoding="utf-8")
-        caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), folder)
+        caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(zig_cache or folder))
         result = subprocess.run(
             [*command, *FLAGS, "-o", str(built), str(source)], capture_output=True, text=True, check=False,
             env={**os.environ, **caches},

@@ -280,11 +280,17 @@ def _list_subdirectories(folder: str) -> list[str]:
 
 
 def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) -> Diagnosis:
-    """Diagnose one place, together with its redo log if that is named or is where the server keeps it."""
-    holder = _find_holder(path, format)
-    if holder is not None or live:
+    """Diagnose one place, together with its redo log if that is named or is where the server keeps it.
+
+    A server that rotates its log has no file open for a moment: before a problem is reported, its process is looked for
+    again.
+    """
+    holder, diagnosis = _find_holder(path, format), None
+    if holder is None and not live:
+        diagnosis = _diagnose_once(path, format, options)
+        holder = None if diagnosis.is_healthy else _find_holder(path, format)
+    if diagnosis is None or holder is not None:
         return replace(_diagnose_live(path, format, options), holder=holder, live=True)
-    diagnosis = _diagnose_once(path, format, options)
     diagnosis = replace(diagnosis, unusable_files=_list_unusable_files(diagnosis))
     redo = None if options.hints.redo is not None else _find_redo_log(diagnosis)
     if redo is None:

@@ -178,7 +178,7 @@ def test_a_reader_that_has_enough_ends_it_at_once(tmp_path: Path, form: str) -> 
         assert running.stdout is not None and running.stderr is not None
         assert b"entry[0].type" in running.stdout.read(4000)
         running.stdout.close()
-        assert running.wait(timeout=30) == 0
+        assert running.wait(timeout=60) == 0
         assert running.stderr.read() == b""
 
 

@@ -65,7 +65,7 @@ def test_text_is_a_table_for_each_table_of_the_log() -> None:
 
 
 def test_a_null_and_control_characters_are_safe_in_text(tmp_path: Path) -> None:
-    from tests.pipeline.test_notebook import inserted
+    from tests.export.test_notebook import inserted
 
     (tmp_path / "log.000001").write_bytes(inserted([b"a\x1bb"], [[7]]))
     done = invoke("rows", str(tmp_path / "log.000001"))
@@ -195,7 +195,7 @@ def test_partial_updates_of_json_are_the_functions_that_mysqlbinlog_prints(corpu
 
 
 def test_a_text_that_looks_like_a_partial_update_stays_a_text(tmp_path: Path) -> None:
-    from tests.pipeline.test_notebook import inserted
+    from tests.export.test_notebook import inserted
 
     (tmp_path / "log.000001").write_bytes(inserted([b'{"$diff":[' + b"[" * 90], [[7]]))
     done = invoke("rows", str(tmp_path / "log.000001"))

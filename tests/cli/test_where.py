@@ -59,11 +59,11 @@ def test_standard_input_is_chosen_from() -> None:
 
 def test_a_log_that_is_followed_is_chosen_from() -> None:
     began = time.monotonic()
-    assert chosen("-F", "--timeout", "1s", "-n", "2", "--where", "after.id = 4 or after.id = 5", SECOND) == [
+    assert chosen("-F", "--timeout", "3s", "-n", "2", "--where", "after.id = 4 or after.id = 5", SECOND) == [
         str(0x228),
         str(0x582),
     ]
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120
 
 
 def test_every_output_holds_the_same_records() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.modules import ROOT, Code, tree
+from tests.package_figures.modules import ROOT, Code, tree
 
 __all__ = ["FOLDERS", "ROOT", "each_folder", "modules", "modules_of", "name_of", "tree"]
 

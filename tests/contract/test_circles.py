@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.modules import ROOT, Code, circles, imported
+from tests.package_figures.modules import ROOT, Code, circles, imported
 
 CODE = Code(ROOT)
 

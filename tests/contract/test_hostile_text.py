@@ -147,7 +147,9 @@ LINES = [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["dump", "-O", "csv"], [
          ["stats"], ["hexdump-annotate"]]  # fmt: skip
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_in_records_is_shown_harmlessly(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.log"
@@ -156,7 +158,9 @@ def test_any_text_in_records_is_shown_harmlessly(text: str, tmp_path: Path) -> N
         check(invoke(*words, str(path)), words)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_json_lines_give_every_text_back_unchanged(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.log"

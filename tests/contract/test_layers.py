@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.sources import each_folder, modules, modules_of, name_of
-from tests.house.figures import ARGUMENTS, FUNCTION_LINES, LINES, functions, lines_of
-from tests.house.modules import ROOT, Code, for_types, tree
+from tests.package_figures.figures import ARGUMENTS, FUNCTION_LINES, LINES, functions, lines_of
+from tests.package_figures.modules import ROOT, Code, for_types, tree
 
 SHARED = {"_version", "errors", "exit_status", "findings", "limits", "publish_file"}
 """The vocabulary that every layer uses; it imports nothing of the layers."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.figures import by_hand, by_reader
-from tests.house.kernels import iter_kernels, list_hand_readers, modules_of_formats
-from tests.house.modules import ROOT, Code
+from tests.package_figures.figures import by_hand, by_reader
+from tests.package_figures.kernels import iter_kernels, list_hand_readers, modules_of_formats
+from tests.package_figures.modules import ROOT, Code
 
 LEAF = "a value that no schema says: the schema's field of it calls this very code"
 FOUND = "looks at bytes that are no whole structure: damaged, searched for, or cut off"

@@ -17,6 +17,7 @@ from tests.crash.real import Real, partial
 from tests.crash.runs import Case
 from tests.formats.mariadb_innodb_binlog import ibb_logs
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned
+from tests.sampling import EXHAUSTIVE
 
 OWN = Path(__file__).parent.parent / "corpus"
 
@@ -100,7 +101,7 @@ def test_a_write_that_ends_after_any_number_of_bytes_leaves_old_or_new() -> None
         disk.snapshots = []
         execute_plan(case.plan, check=list, system=disk)  # type: ignore[arg-type]
         snapshots = disk.snapshots or []
-        for snapshot in snapshots[:: max(1, len(snapshots) // 60)]:
+        for snapshot in snapshots[:: max(1, len(snapshots) // (60 if EXHAUSTIVE else 20))]:
             ends[case.hold(snapshot.after_kill())] += 1
     print(f"\nshort writes, then the end: {dict(ends)}")
     assert ends["before"] > 5 and ends["after"] > 5

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 SHIM = """#!{python} -IS
 import json, os, socket, sys
@@ -58,18 +59,16 @@ def _end(server: subprocess.Popen[bytes], folder: tempfile.TemporaryDirectory[st
 
 def serve(path: Path) -> None:
     """Forks for each command line that comes, until it is ended."""
+    from binlogtool.cli.command_table import COMMANDS
     from binlogtool.formats import list_names, load_format
 
-    for needed in (
-        "cli.verify",
-        "cli.diagnose",
-        "recovery.verifying",
-        "recovery.diagnosis",
-        "log.open",
-        "render.terminal",
-    ):
-        with suppress(ImportError):
-            import_module(f"binlogtool.{needed}")
+    for command_module, _ in COMMANDS.values():
+        import_module(command_module.partition(":")[0])
+    for package in ("core", "prediction", "repair", "report", "schema", "verification"):  # not export: no pyarrow
+        found = import_module(f"binlogtool.{package}")
+        for module in iter_modules(found.__path__, f"{found.__name__}."):
+            if not module.name.endswith("._native"):  # a library of compiled functions, no module
+                import_module(module.name)
     for name in list_names():
         load_format(name)
     listening = socket.socket(socket.AF_UNIX)

@@ -26,7 +26,7 @@ from binlogtool.verification.verify_report import FileReport, Report
 from tests.fuzz.search import search
 from tests.fuzz.seeds import Seed
 from tests.harness.engine import account_holds
-from tests.harness.walks import Judged, dumped, judged
+from tests.harness.scan_results import Judged, dumped, judged
 
 ENGINES = tuple(name for name in backends.BACKEND_NAMES if name != "auto")
 SLOWEST = 1.0

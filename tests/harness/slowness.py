@@ -37,7 +37,7 @@ def scale_limit(seconds: float) -> float:
     """Return the limit, by the clock, of what may take this long on an idle machine.
 
     It grows by what is larger: the number of processes that waited for each core in the last minute, or how much
-    longer a loop takes now.
+    longer a loop takes now. Five seconds are added for what neither shows: a disk that is slow for a moment.
     """
     waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return seconds * max(waiting, _measure(int(time.monotonic()) // 10).clock)
+    return seconds * max(waiting, _measure(int(time.monotonic()) // 10).clock) + 5

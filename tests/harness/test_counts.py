@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.invoke import invoke
-from tests.log.corpus_logs import logs
+from tests.core.corpus_logs import logs
 
 
 def lines(data: bytes) -> list[dict[str, Any]]:

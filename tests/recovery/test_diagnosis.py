@@ -20,6 +20,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Severity
+from binlogtool.repair import diagnosis
 from binlogtool.repair.diagnosis import OPEN, REFUSES, STARTS
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs
@@ -159,6 +160,23 @@ def test_the_redo_log_is_read_and_named_in_every_step_unless_a_server_has_it_ope
     assert own and all(f"--redo {redo}" in text for text in own)
     with _another_has_it_open(redo):
         assert diagnosed(folder)["logs"][0]["redo"] is None
+
+
+def test_the_server_is_looked_for_again_before_a_problem_is_reported(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server between two files of its log has none open; its log is then read as often as any log in use."""
+    (intact,) = (samples / "readme/intact").glob("*.xlog")
+    log = tmp_path / intact.name
+    log.write_bytes(intact.read_bytes().replace(b"\xd5\xba\x0b\xab", bytes(4), 1))  # the first block has no marker
+    looks = iter([None, "tarantool (process 1)"])
+    monkeypatch.setattr(diagnosis, "_find_holder", lambda path, format: next(looks))
+    monkeypatch.setattr(diagnosis, "PASS_INTERVAL", 0)
+    (damaged,) = binlogtool.diagnose([log]).logs
+    assert (damaged.holder, damaged.live) == ("tarantool (process 1)", True)
+    monkeypatch.setattr(diagnosis, "_find_holder", lambda path, format: None)
+    (damaged,) = binlogtool.diagnose([log]).logs
+    assert (damaged.holder, damaged.live, damaged.is_healthy) == (None, False, False)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from binlogtool.findings import Severity
 from binlogtool.formats import load_format
 from binlogtool.prediction.replay_options import ReplayOptions, build_situation, get_replay_rules
 from binlogtool.verification.verify_report import Report, SetReport, add_missing_files
-from tests.pipeline.ibb_writer import IbbWriter
+from tests.export.ibb_writer import IbbWriter
 
 
 def recorded(folder: Path, *numbers: int) -> list[str]:

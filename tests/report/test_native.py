@@ -17,7 +17,7 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.limits import Limits
 from tests.cli.invoke import invoke
 from tests.formats.tarantool import make
-from tests.house.written import written
+from tests.package_figures.written import written
 from tests.report.native_lines import hostile, raw_row, rows, same
 from tests.sampling import EXHAUSTIVE
 
@@ -71,7 +71,11 @@ EXAMPLES = 150 if EXHAUSTIVE else 50
 
 
 @pytest.mark.full
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(st.tuples(st.booleans(), st.lists(rows, min_size=1, max_size=4)), min_size=1, max_size=12))
 def test_any_rows_are_written_the_same(file: Path, blocks: list[tuple[bool, list[bytes]]]) -> None:
     file.write_bytes(make.log(make.block(b"".join(part), zstd=packed) for packed, part in blocks))
@@ -79,7 +83,11 @@ def test_any_rows_are_written_the_same(file: Path, blocks: list[tuple[bool, list
 
 
 @pytest.mark.full
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.lists(hostile, min_size=1, max_size=20))
 def test_hostile_values_are_written_the_same_and_never_read_beyond_their_row(file: Path, raw: list[bytes]) -> None:
     file.write_bytes(make.log(make.block(raw_row(i + 1, value)) for i, value in enumerate(raw)))

@@ -28,7 +28,7 @@ from binlogtool.schema.backends import NativeBackend
 from binlogtool.schema.c_codegen import CLibrarySource, KernelError
 from binlogtool.schema.native_library import NativeLibrary
 from binlogtool.spark.session import write_package_zip
-from tests.compiling import CompilingBackend
+from tests.compiling import CompilingBackend, zig_cache
 
 SAMPLES = Path(__file__).parents[1] / "corpus"
 STEP = 3
@@ -246,7 +246,7 @@ def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch
 
 def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None:
     target = tmp_path / "empty.so"
-    compile_library(CLibrarySource().write_text(), target)
+    compile_library(CLibrarySource().write_text(), target, zig_cache=zig_cache())
     made = ctypes.CDLL(str(target))
     made.crc_of.argtypes, made.crc_of.restype = [ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64], None
     made.crc_of.restype = ctypes.c_int64
@@ -261,7 +261,7 @@ def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None
 
 def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tmp_path: Path) -> None:
     target = tmp_path / "empty.so"
-    compile_library(CLibrarySource().write_text(), target)
+    compile_library(CLibrarySource().write_text(), target, zig_cache=zig_cache())
     made = ctypes.CDLL(str(target))
     source = random.Random(1)
     samples = [source.randbytes(size) for size in (*range(130), 1000, 4097)]
@@ -361,7 +361,7 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBac
     path = Path(native_library.__file__).with_name(native_library.LIBRARY_FILE_NAME)
     if not path.is_file():
         path = tmp_path / "whole.so"
-        compile_library(manifest.collect_library_source().write_text(), path)
+        compile_library(manifest.collect_library_source().write_text(), path, zig_cache=zig_cache())
     monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(path))
     monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
     forget()

@@ -608,7 +608,7 @@ def test_hostile_lengths_in_every_encoding_are_refused_alike(name: str, value: i
 
 
 @ALL
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 @given(data=st.data())
 def test_files_of_any_frames_with_any_damage_are_judged_alike(sample: Sample, data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.tuples(st.binary(min_size=1, max_size=60), st.integers(0, 999)), max_size=6))

@@ -1,4 +1,4 @@
-"""Who writes which records as lines of JSON (`python -m tests.house --written`)."""
+"""Who writes which records as lines of JSON (`python -m tests.package_figures --written`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 import binlogtool
 from binlogtool.schema.backends import get_native_backend
-from tests.house.__main__ import main
-from tests.house.written import table, written
+from tests.package_figures.__main__ import main
+from tests.package_figures.written import table, written
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CHAIN = CORPUS / "tarantool" / "chain"

@@ -13,8 +13,8 @@ from binlogtool.format_api.schema_fields import load_uint32
 from binlogtool.formats.drizzle import json_lines
 from binlogtool.formats.drizzle.json_lines import is_plain_message, put_message
 from binlogtool.schema.backends import get_native_backend
+from tests.export.native_rows import same as same_rows
 from tests.formats.drizzle.walk import entries
-from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "drizzle"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.schema.backends import get_native_backend
+from tests.export.native_rows import same as same_rows
 from tests.formats.eblob.make import control, header, key, overwrite, record, remove, write
-from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "eblob"

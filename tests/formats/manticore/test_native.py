@@ -12,8 +12,8 @@ import pytest
 import binlogtool
 from binlogtool.limits import MIB, Limits
 from binlogtool.schema.backends import get_native_backend
+from tests.export.native_rows import same as same_rows
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, zint, zstring
-from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "manticore"

@@ -8,8 +8,8 @@ from typing import Any
 
 from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
+from tests.export.parts import every_border_holds
 from tests.formats.mariadb_innodb_binlog.ibb_logs import copied
-from tests.pipeline.parts import every_border_holds
 
 TOLD = "from the log's DDL"
 PAGE = 16384

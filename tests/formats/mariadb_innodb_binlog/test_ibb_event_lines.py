@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from binlogtool.format_api.format import Hints
 from binlogtool.schema.backends import get_native_backend
 from tests.cli.invoke import invoke
+from tests.export.ibb_writer import IbbWriter
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
-from tests.pipeline.ibb_writer import IbbWriter
 from tests.report.native_lines import same
 from tests.sampling import EXHAUSTIVE
 

@@ -12,10 +12,10 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from tests.cli.invoke import Result, invoke
+from tests.export.ibb_writer import IbbWriter
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
-from tests.pipeline.ibb_writer import IbbWriter
 
 SHIPPED = ("dbase", "page4k", "xa")
 OTHERS = ("basic", "bigstate", "edges", "flush", "flush-exact-end", "oob", "restart")

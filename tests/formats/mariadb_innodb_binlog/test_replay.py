@@ -17,10 +17,10 @@ from binlogtool.findings import Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
 from binlogtool.formats.mariadb_innodb_binlog.replay import parse_server_state
+from tests.export import classic_binlog as classic
+from tests.export.ibb_writer import IbbWriter
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog import ibb_make as make
-from tests.pipeline import classic
-from tests.pipeline.ibb_writer import IbbWriter
 
 CRASHES, DAMAGED, SAMPLES = range(15), range(22), range(10)
 CLASSIC = "mysql-binlog/generated"

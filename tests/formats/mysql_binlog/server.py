@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 OWN = ("information_schema", "performance_schema", "mysql", "sys")
-START_SECONDS = 60
+START_SECONDS = 180
 REDO = "--innodb-log-file-size=8M"
 MARIADB = (
     "--event-scheduler=OFF", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",

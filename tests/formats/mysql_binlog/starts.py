@@ -49,7 +49,7 @@ ENGINE_FILES = ("ibdata1", "undo001", "undo002", "undo003", "ib_logfile0")
 ENGINE_KINDS = ("crashed", PREPARED)
 """Of these kinds of MariaDB's logs the engine's files are recorded in `engine.tar.xz`: it may hold transactions."""
 
-START_SECONDS = 60
+START_SECONDS = 180
 
 INDEX, NEWEST, MIDDLE, FIRST, STATE = "bin.index", "bin.000003", "bin.000002", "bin.000001", "bin.state"
 WHOLE = b"./bin.000001\n./bin.000002\n./bin.000003\n"
@@ -399,7 +399,7 @@ class Home:
         variable = "gtid_executed" if self.programs.mysql else "gtid_binlog_state"
         command = [self.programs.client, "--no-defaults", f"--socket={data.parent}/s", "-uroot", "-N", "-B"]
         query = f"SELECT @@GLOBAL.{variable}; SELECT COUNT(*) FROM d.t"
-        done = subprocess.run([*command, "-e", query], capture_output=True, timeout=30)
+        done = subprocess.run([*command, "-e", query], capture_output=True, timeout=120)
         lines = done.stdout.decode().replace("\\n", "").splitlines()
         if len(lines) != 2:
             return "", None
@@ -412,12 +412,15 @@ class Home:
 
 def _commit_slowly(server: Server, home: Path) -> None:
     """Let three transactions wait between prepare and log, and put the log of afterwards to the files of then."""
-    assert not server.run(b"SET GLOBAL binlog_commit_wait_count=100, GLOBAL binlog_commit_wait_usec=4000000")
+    assert not server.run(b"SET GLOBAL binlog_commit_wait_count=100, GLOBAL binlog_commit_wait_usec=600000000")
     with ThreadPoolExecutor(3) as pool:
         texts = [f"INSERT INTO d.t VALUES ({n}, 'row {n}')".encode() for n in range(8, 11)]
         waiting = [pool.submit(server.run, text) for text in texts]
-        time.sleep(2)
+        while server.ask("SHOW ENGINE INNODB STATUS").count("ACTIVE (PREPARED)") < len(texts):
+            assert not any(one.done() for one in waiting), [one.result() for one in waiting if one.done()]
+        assert not server.run(b"FLUSH ENGINE LOGS")
         shutil.copytree(home / "data", home / "then")
+        assert not server.run(b"SELECT * FROM d.t WHERE a = 8 FOR UPDATE")  # the server commits what another waits for
         assert not any(one.result() for one in waiting)
     for path in (home / "data").glob("bin.*"):
         shutil.copy(path, home / "then" / path.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from binlogtool.findings import Severity
 from binlogtool.verification.verify_report import FileReport
-from tests.formats.mysql_binlog.judged import errors, judged_file
+from tests.formats.mysql_binlog.validated_events import errors, judged_file
 
 INVISIBLE = {
     "damaged/mariadb-10.11/nocrc-bitflip-row-body.bin",

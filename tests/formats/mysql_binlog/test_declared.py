@@ -13,8 +13,8 @@ import pytest
 
 import binlogtool
 from tests.cli.invoke import invoke
+from tests.export.parts import every_border_holds
 from tests.formats.mysql_binlog.server import Server
-from tests.pipeline.parts import every_border_holds
 
 OLD = "third-party-2/mariadb1000-timestamp3.000001"
 TOLD = "from the log's DDL"

@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
-from tests.formats.mysql_binlog.judged import errors, events_of, judged, starts_of
+from tests.formats.mysql_binlog.validated_events import errors, events_of, judged, starts_of
 
 SMALL = (
     "mysql-9.7/checksum-switch/binlog.000002",

@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
 )
 from binlogtool.formats.binlog_events.wire_format import EventType as T
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.judged import diagnoses, judged
+from tests.formats.mysql_binlog.validated_events import diagnoses, judged
 
 SINGLE, TRANSACTION = make.mariadb_gtid(1, flags=1), make.mariadb_gtid(1, flags=0)
 ROWS, LAST_ROWS = bytes(6) + b"\0\0", bytes(6) + b"\1\0"

@@ -37,7 +37,9 @@ from tests.formats.mysql_binlog.native_logs import (
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
 from tests.report.native_lines import native, same
 
-settings.register_profile("native", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile(
+    "native", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 examples = settings(settings.get_profile("native"), max_examples=100)
 
 

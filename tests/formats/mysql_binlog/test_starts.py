@@ -510,7 +510,7 @@ def _remedies(server: str, variants: Sequence[str]) -> None:
 
 @pytest.mark.server
 def test_mariadb_starts_after_every_remedy() -> None:
-    _remedies("mariadb-10.11", take_sample(PLANNED + BY_HAND, 2))
+    _remedies("mariadb-10.11", take_sample(PLANNED + BY_HAND, 4))
 
 
 @pytest.mark.nightly

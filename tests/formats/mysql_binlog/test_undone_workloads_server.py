@@ -55,7 +55,7 @@ def mysql() -> Iterator[Pair]:
 @pytest.mark.server
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("load", "mode"), take_sample(chosen_cases("mariadb"), 2), ids=lambda one: getattr(one, "name", one)
+    ("load", "mode"), take_sample(chosen_cases("mariadb"), 3), ids=lambda one: getattr(one, "name", one)
 )
 def test_an_undo_leaves_tables_without_a_row(load: Workload, mode: str, installed: Pair) -> None:
     assert faults(load.name, undone(installed, load, mode)) == []

@@ -15,7 +15,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, Json
 from binlogtool.formats.binlog_events.sql.literals import SqlValue, put_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend
-from tests.house.modules import ROOT, Code
+from tests.package_figures.modules import ROOT, Code
 from tests.readers_per_type import count_readers
 
 _K = ValueKind

@@ -41,7 +41,7 @@ def other(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("load", "mode"), take_sample(cases("mariadb"), 3), ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(("load", "mode"), take_sample(cases("mariadb"), 4), ids=lambda one: getattr(one, "name", one))
 def test_a_script_makes_what_the_log_holds(load: Workload, mode: str, installed: Pair) -> None:
     runs = list(installed.runs(load, mode))
     assert faults(runs) == []

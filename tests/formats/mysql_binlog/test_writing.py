@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import write_log
 from binlogtool.formats.binlog_events.wire_format import EventType, parse_description
-from tests.pipeline import classic
+from tests.export import classic_binlog as classic
 
 FOLDER = "mysql-binlog/generated"
 LOGS = ("mariadb-10.11/rotated-set", "mariadb-11.8/rotated-set", "mariadb-10.11/domains", "mariadb-11.8/domains")

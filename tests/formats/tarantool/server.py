@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-START_SECONDS = 30
+START_SECONDS = 120
 SCRIPT = """
 local json, msgpack = require('json'), require('msgpack')
 local ok, err = pcall(box.cfg, {work_dir = arg[1], log = 'started.log', force_recovery = arg[2] == 'true',

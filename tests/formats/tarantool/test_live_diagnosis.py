@@ -26,7 +26,7 @@ v:create_index('pk', {run_count_per_level = 2, range_size = 65536, page_size = 2
 v:create_index('sk', {parts = {2, 'string'}, unique = false})
 fiber.create(function() while true do box.snapshot() fiber.sleep(3) end end)
 fiber.create(function() while true do pcall(function() v.index.pk:compact() end) fiber.sleep(1.5) end end)
-local stop, i = fiber.time() + 90, 0
+local stop, i = fiber.time() + 1800, 0 -- the test kills it before
 while fiber.time() < stop do
     for k = 1, 20 do
         i = i + 1
@@ -51,8 +51,9 @@ def busy(tmp_path: Path) -> Iterator[Path]:
     script.write_text(LOAD)
     running = subprocess.Popen([server, str(script), str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while len(list(folder.rglob("*.run"))) < 2 and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while len(list(folder.rglob("*.run"))) < 2:
+            assert running.poll() is None and time.monotonic() < deadline, "the server writes no runs"
             time.sleep(0.1)
         yield folder
     finally:
@@ -61,8 +62,12 @@ def busy(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_beside_a_server_under_load_nothing_is_wrong_and_the_server_is_named(busy: Path) -> None:
+    """Not named at the moment between two files of its log, of which it has none open."""
+    holders = []
     for _ in range(6):
         (found,) = binlogtool.diagnose([busy]).logs
-        assert (found.start, found.is_healthy, found.incomplete_reason) == ("yes", True, None)
-        assert found.holder is not None
-        assert found.holder.startswith("tarantool (process ")
+        assert found.is_healthy, (found.start, found.incomplete_reason)
+        assert found.start == ("yes" if found.unstable_reason is None else "open")
+        holders.append(found.holder)
+    named = [holder for holder in holders if holder is not None]
+    assert named and all(holder.startswith("tarantool (process ") for holder in named)

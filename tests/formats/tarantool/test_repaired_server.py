@@ -24,7 +24,7 @@ from binlogtool.errors import RefusedError
 from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
 from tests.formats.tarantool.server import Started, program, start
 from tests.harness import oracle
-from tests.sampling import take_sample
+from tests.sampling import EXHAUSTIVE, take_sample
 
 pytestmark = pytest.mark.server
 
@@ -235,7 +235,7 @@ def test_the_server_says_of_damaged_directories_what_was_recorded(
     """So this server and the one of the corpus are the same, and the starts of these tests see what they should."""
     all_cases = list(cases(corpus, tmp_path, kind))
     assert len(all_cases) == count
-    chosen = take_sample(all_cases, 3)
+    chosen = take_sample(all_cases, 5)
     for case, both in zip(chosen, started_both_ways(case.folder for case in chosen), strict=True):
         for server, way in zip(both, ("start", "start_force"), strict=True):
             recorded = case.recorded[way]
@@ -258,7 +258,7 @@ def test_the_prediction_of_intact_directories_is_what_the_server_holds(corpus: P
 @pytest.mark.parametrize("mark", [False, True], ids=["cut", "cut-and-closed"])
 def test_w7_the_server_holds_exactly_the_durable_rows_of_a_cut_log(corpus: Path, tmp_path: Path, mark: bool) -> None:
     """With and without force_recovery; undone, every file is as it was."""
-    all_cases = [newest(case) for case in cases(corpus, tmp_path, "damaged")]
+    all_cases = take_sample([newest(case) for case in cases(corpus, tmp_path, "damaged")], 2)
     done = [(case, applied) for case in all_cases if (applied := repaired(case, RepairPolicy(write_close_marker=mark)))]
     refused_before = 0
     for (case, applied), both in zip(done, started_both_ways(case.folder for case, _ in done), strict=True):
@@ -271,7 +271,10 @@ def test_w7_the_server_holds_exactly_the_durable_rows_of_a_cut_log(corpus: Path,
         os.unlink(applied.undo)
         assert content(case.folder) == case.before, case.name
     print(f"\nW7 Tarantool: {len(done)} of {len(done)} cut logs, {refused_before} of them refused by the server before")
-    assert (len(done), refused_before) == ((28, 17) if mark else (25, 17))
+    if EXHAUSTIVE:
+        assert (len(done), refused_before) == ((28, 17) if mark else (25, 17))
+    else:
+        assert len(done) >= 10 and refused_before >= 5
 
 
 def test_w7_the_server_holds_exactly_the_provable_rows_of_a_salvaged_log(corpus: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.sampling import take_sample
 
 pytestmark = pytest.mark.server
 
-SEEDS, NIGHTLY_SEEDS = take_sample(range(30), 3), range(1000, 1400)
+SEEDS, NIGHTLY_SEEDS = take_sample(range(30), 6), range(1000, 1400)
 DELAYED = ("vylog_run_removed",)
 """Losses of a later start: the server removes files that are in use."""
 Blocks = list[list[vinyl_damages.Record]]
