@@ -65,6 +65,8 @@ def _check_options(options: TruncateOptions, format_: str) -> None:
         raise click.UsageError("--allow-empty-result needs --format and a FILE, not a directory.")
     if options.keep_after_damage and not options.to_file:
         raise click.UsageError("--keep-after-damage needs --to-file.")
+    if options.correct_bits and not options.keep_after_damage:
+        raise click.UsageError("--correct-bits needs --keep-after-damage.")
 
 
 def has_terminal() -> bool:
@@ -95,6 +97,7 @@ class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
     apply_plan: str | None
     to_file: str | None
     keep_after_damage: bool
+    correct_bits: bool
     undo_dir: str | None
     backup: str | None
     max_loss: int | None
@@ -127,6 +130,7 @@ class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
             write_close_marker=self.write_close_marker,
             transactions=self.transactions,
             salvage=self.keep_after_damage,
+            correct_bits=self.correct_bits,
             copy=self.to_file is not None,
         )
 
@@ -268,8 +272,11 @@ command = Command(
         option("--apply-plan FILE", "Apply a saved plan; refuse if anything has changed.", PATH, is_common=True),
         option("--to-file NEW", "Write a repaired copy; the log itself is not changed.", PATH, is_common=True),
         option("--keep-after-damage",
-            "With --to-file: correct a flipped bit where a checksum proves it, remove only other damaged ranges, "
-            "and keep provable records after them.", group="Damage", is_common=True, allow_from_autoenv=False),
+            "With --to-file: remove only damaged ranges, and keep provable records after them.", group="Damage",
+            is_common=True, allow_from_autoenv=False),
+        option("--correct-bits",
+            "With --keep-after-damage: correct a flipped bit instead of removing its record, where the stored checksum "
+            "is then right.", group="Damage", is_common=True, allow_from_autoenv=False),
         option("--undo-dir DIR", "Where the undo file goes (default: beside the log).", PATH, is_common=True),
         option("--backup tail|full", "Content of the undo file: the removed bytes (default), or the whole file."),
         option("--max-loss SIZE",

@@ -43,6 +43,7 @@ class RepairPolicy(msgspec.Struct, frozen=True):
         fix_meta: Also correct lists of files and headers.
         write_close_marker: Also write the end mark of a closed file.
         salvage: Also keep provable records after damage.
+        correct_bits: In a salvage, correct a flipped bit where the stored checksum is then right.
         copy: The result goes to a new file; the source is not changed.
         transactions: Cut after the last complete transaction, not after the last complete record.
         allow_empty_result: Allow a result without records, if a single file was given and its format was named.
@@ -54,6 +55,7 @@ class RepairPolicy(msgspec.Struct, frozen=True):
     fix_meta: bool = False
     write_close_marker: bool = False
     salvage: bool = False
+    correct_bits: bool = False
     copy: bool = False
     transactions: bool = False
     allow_empty_result: bool = False

@@ -644,13 +644,15 @@ def _plan_salvaged_copy(plan: RepairPlan, examiner: LogExaminer) -> FilePlan | N
     blocking_file, policy = plan.blocking_file, plan.policy
     if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
         return None
-    try:
-        copy_plan = draft_plan(blocking_file.path, examiner, replace(policy, salvage=True, copy=True))[0]
-    except BinlogtoolError:
-        return None
-    if copy_plan.refused or check_empty_result(copy_plan.files, allow_empty=False):
-        return None
-    return next((one for one in copy_plan.files if one.path == blocking_file.path), None)
+    for correct_bits in (True, False):
+        copy_policy = replace(policy, salvage=True, correct_bits=correct_bits, copy=True)
+        with suppress(BinlogtoolError):
+            copy_plan = draft_plan(blocking_file.path, examiner, copy_policy)[0]
+            files = [one for one in copy_plan.files if one.path == blocking_file.path]
+            is_allowed = bool(files) and not copy_plan.refused and not check_empty_result(files, allow_empty=False)
+            if is_allowed and (files[0].corrects_bits or not correct_bits):
+                return files[0]
+    return None
 
 
 def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:

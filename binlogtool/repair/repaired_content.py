@@ -156,11 +156,13 @@ class SalvagedContent(NamedTuple):
     corrected: tuple[dict[str, Any], ...] = ()
 
 
-def build_salvaged_content(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
-    """Salvage a file in one pass."""
+def build_salvaged_content(
+    file: LogFile, limits: Limits, backend: str, *, correct_bits: bool = False
+) -> SalvagedContent:
+    """Salvage a file in one pass. correct_bits: correct flipped bits where a checksum is then right."""
     chosen_backend = backends.choose_backend(backend)
-    scan = Scan(file.source, file.format, file.layout, chosen_backend, limits, causes=True)
-    builder = _SalvagedContentBuilder(file, chosen_backend)
+    scan = Scan(file.source, file.format, file.layout, chosen_backend, limits, causes=correct_bits)
+    builder = _SalvagedContentBuilder(file, chosen_backend if correct_bits else None)
     for segment in scan.segments():
         if isinstance(segment, DamagedRange):
             builder.add_damage(segment)
@@ -184,7 +186,7 @@ def build_salvaged_content(file: LogFile, limits: Limits, backend: str) -> Salva
 class _SalvagedContentBuilder:
     """Builder of the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
-    def __init__(self, file: LogFile, backend: Backend) -> None:
+    def __init__(self, file: LogFile, backend: Backend | None) -> None:
         self.pieces = [ResultPiece(0, file.layout.frames_at)]
         self.left_out: list[dict[str, Any]] = []
         self.fixed_frames: list[dict[str, Any]] = []
@@ -192,7 +194,8 @@ class _SalvagedContentBuilder:
         self.corrected: list[dict[str, Any]] = []
         self.last_frame_start = 0
         self._file = file
-        self._scanner = backend.make_scanner(file.layout.frame.schema, file.layout.frame.columns, 1)
+        frame = file.layout.frame
+        self._scanner = None if backend is None else backend.make_scanner(frame.schema, frame.columns, 1)
 
     def add_frames(self, batch: Batch) -> None:
         """Keep the good frames of a batch."""
@@ -226,7 +229,9 @@ class _SalvagedContentBuilder:
     def _keep_corrected_frames(self, damage: DamagedRange) -> int:
         """Keep the frames at the start of a damaged range that one corrected bit makes whole; return where they end."""
         flip, size = next(iter(list_flipped_bits(damage.findings)), None), damage.end - damage.start
-        if flip is None or damage.payload or not 0 <= flip.byte - damage.start < size <= MAX_CORRECTED_DAMAGE:
+        if self._scanner is None or flip is None or damage.payload:
+            return damage.start
+        if not 0 <= flip.byte - damage.start < size <= MAX_CORRECTED_DAMAGE:
             return damage.start
         edit = flip.correct(partial(read_range, self._file.source))
         data = bytearray(read_range(self._file.source, damage.start, size))
@@ -362,15 +367,17 @@ def plan_content(
     """Plan the bytes of one file. keep_size: offset of a plain cut."""
     pieces = (ResultPiece(0, keep_size),)
     plain_cut = PlannedContent(pieces, report.size - keep_size) if keep_size != report.size else PlannedContent()
+    if not (policy.fix_meta or policy.write_close_marker or policy.salvage):
+        return plain_cut
     only_bits = report.durable_end is None  # without a durable end, nothing may be left out
-    if not policy.salvage and (only_bits or not (policy.fix_meta or policy.write_close_marker)):
+    if only_bits and not policy.correct_bits:
         return plain_cut
     file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
     try:
         notes: list[str] = []
         salvaged, edits = SalvagedContent(pieces), list[ByteEdit]()
         if policy.salvage and report.findings:
-            salvaged = build_salvaged_content(file, limits, backend)
+            salvaged = build_salvaged_content(file, limits, backend, correct_bits=policy.correct_bits)
             if only_bits and (salvaged.left_out or not salvaged.corrected):
                 return plain_cut
             header_flips = list_flipped_bits(filter(is_header_correction, report.findings))

@@ -321,9 +321,11 @@ def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_option
     if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
     if plan.salvaged_copy is not None:
+        correct_bits = ["--correct-bits"] if plan.salvaged_copy.corrects_bits else []
         return read_options.make_command(
-            "truncate-to-durable", "--to-file", _find_free_name(file.path), "--keep-after-damage", path=file.path
-        )
+            "truncate-to-durable", "--to-file", _find_free_name(file.path), "--keep-after-damage", *correct_bits,
+            path=file.path,
+        )  # fmt: skip
     never_salvaged = formats.load_format(plan.format).repair.find_salvage_obstacle() is not None
     if file.action == "none" or "would not be clean" in plan.reasons[0] or never_salvaged:
         return _make_force_command(target, read_options)

@@ -55,7 +55,7 @@ from binlogtool.export.manifest import (
 from binlogtool.export.read_members import add_histories, read_definitions, read_member, tables_before
 from binlogtool.export.records_to_arrow import RowReader
 from binlogtool.export.single_table import TableRowReader
-from binlogtool.findings import HOLE_IDS, Finding
+from binlogtool.findings import Finding
 from binlogtool.format_api.tables_and_changes import TableSchema
 
 # --- Filter pushdown ---
@@ -181,7 +181,7 @@ def find_holes(request: ReadRequest, all_members: Iterable[TaskFile]) -> dict[st
         return {}
     with suppress(BinlogtoolError), open_log(list(members), request.read_options(), LogReader) as log:
         found = log.find_broken_links(request.selection)
-        return {one.file: (members[one.file], one.finding) for one in found if one.finding.id in HOLE_IDS}
+        return {one.file: (members[one.file], one.finding) for one in found if one.finding.id == "missing-member"}
     return {}
 
 

@@ -228,7 +228,7 @@ def follow_with_timeout(monkeypatch: pytest.MonkeyPatch, parts: list[str], timeo
     clock = [0.0]
     monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(dump.binlogtool, "follow", lambda *_, **__: FakeFollower(clock, parts))
-    settings = SimpleNamespace(timeout=timeout, format="auto", limits=None, backend="auto")
+    settings = SimpleNamespace(timeout=timeout, make_read_options=lambda hints: {})
     run: Any = SimpleNamespace(settings=settings, status=0, progress=SimpleNamespace(records=1))
     out: Any = SimpleNamespace(wait=lambda seconds: clock.__setitem__(0, clock[0] + seconds + 0.1))
     options = dump.FollowOptions("full", False, 1.0, None)

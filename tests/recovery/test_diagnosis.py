@@ -546,7 +546,12 @@ def test_the_steps_say_what_is_lost_without_a_copy(
     corpus: Path, tmp_path: Path, log: str, name: str, text: str
 ) -> None:
     """The numbers are those of the corpus: two damaged transactions, LSN 250 removed, 107 rows without a snapshot."""
-    shutil.copy(corpus / log, tmp_path / name)
+    copy = Path(shutil.copy(corpus / log, tmp_path / name))
+    if "two-damages" in log:  # one flipped bit in each of two events, which could be corrected
+        with copy.open("r+b") as file:
+            for event in (0x4677, 0xD0D6):
+                file.seek(event + 30)
+                file.write(b"XXXX")
     steps = [one["what"] for one in diagnosed(tmp_path)["logs"][0]["steps"]]
     assert any(step.startswith(f"only if no copy exists: {text}") for step in steps)
 

@@ -1,4 +1,4 @@
-"""Salvaged copies of logs with flipped bits: what a stored checksum proves is corrected, other damage is left out."""
+"""`--correct-bits`: a flipped bit is corrected where a stored checksum is then right, other damage is left out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import binlogtool
 from binlogtool.repair.plan import RepairPlan, RepairPolicy
 from tests.cli.invoke import invoke
 
-SALVAGE = RepairPolicy(salvage=True, copy=True)
+CORRECT = RepairPolicy(salvage=True, correct_bits=True, copy=True)
 LOGS = [
     "drizzle/basic-checksum.log",
     "guides/mariadb/mariadb-bin.000001",
@@ -33,7 +33,7 @@ def damage(intact: Path, folder: Path, *bits: tuple[int, int]) -> Path:
 
 
 def salvage(path: Path, folder: Path) -> tuple[RepairPlan, bytes]:
-    plan = binlogtool.plan_truncate(path, policy=SALVAGE)
+    plan = binlogtool.plan_truncate(path, policy=CORRECT)
     assert not plan.refused, plan.reasons
     copy = folder / "copy"
     copy.unlink(missing_ok=True)
@@ -96,10 +96,29 @@ def test_a_flipped_bit_in_the_length_of_an_event_is_corrected(samples: Path, tmp
     assert copy == intact.read_bytes()
 
 
+def test_without_the_option_the_record_is_left_out(samples: Path, tmp_path: Path) -> None:
+    intact = samples / "drizzle/basic-checksum.log"
+    offset = body_bytes(intact, 5)[2]
+    policy = RepairPolicy(salvage=True, copy=True)
+    plan = binlogtool.plan_truncate(damage(intact, tmp_path, (offset, 1)), policy=policy)
+    (left_out,) = plan.files[0].proof["left_out"]
+    assert left_out["offset"] < offset < left_out["offset"] + left_out["length"]
+    assert "corrected" not in plan.files[0].proof
+
+
+def test_flipped_bits_of_vinyl_files_are_corrected(corpus: Path, tmp_path: Path) -> None:
+    generated = corpus / "tarantool/generated"
+    for case in ("run_flip_page", "index_flip", "vylog_flip"):
+        (path,) = [path for path in (generated / "damaged_vinyl" / case).rglob("0*") if path.is_file()]
+        binlogtool.write_repaired_copy(binlogtool.plan_truncate(path, policy=CORRECT), tmp_path / case)
+        twin = generated / "single" / path.relative_to(generated / "damaged_vinyl" / case)
+        assert (tmp_path / case).read_bytes() == twin.read_bytes()
+
+
 def test_diagnose_recommends_the_corrected_copy(samples: Path, tmp_path: Path) -> None:
     damaged = samples / "guides/tarantool-flipped"
     (log,) = json.loads(invoke("diagnose", "-O", "json", str(damaged)).out)["logs"]
-    (step,) = [one for one in log["steps"] if "--keep-after-damage" in (one["command"] or "")]
+    (step,) = [one for one in log["steps"] if "--keep-after-damage --correct-bits" in (one["command"] or "")]
     assert step["what"] == "write a copy of the log with 1 flipped bit corrected; its checksums prove the result"
     words = shlex.split(step["command"])
     words[words.index("--to-file") + 1] = str(tmp_path / "new.xlog")

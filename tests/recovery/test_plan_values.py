@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import RefusedError
@@ -73,7 +74,9 @@ def test_the_size_and_the_records_of_the_result_are_counted() -> None:
     assert file(proof={}).kept_records == 0
     gone = file("remove", pieces=PIECES)
     assert (gone.result_size, gone.kept_records) == (0, 0)
-    assert file(proof={"corrected": []}).corrects_bits and not file().corrects_bits
+    corrected = replace(file(proof={"corrected": []}), cut_bytes=0)
+    assert (corrected.corrects_bits, file().corrects_bits) == (True, False)
+    assert not replace(corrected, cut_bytes=2).corrects_bits  # other damage was left out
 
 
 def test_of_what_was_asked_only_what_is_no_default_is_told() -> None:

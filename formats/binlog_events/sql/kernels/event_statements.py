@@ -315,7 +315,7 @@ def is_row_change(buf: UInt8s, pos: int, limit: int) -> bool:
 _IN_ALL_PARTS = rb"/(?!\*)|\n(?![Dd])"
 _PLAIN_TEXTS = tuple(
     re.compile(
-        rb"(?:[^'\"`\\/\n#$;-]|-(?!-)|%b|'(?:[^'\\/\n]|%b%b)*+'|\"(?:[^\"\\/\n]|%b)*+\"|`(?:[^`\\/\n]|%b)*+`)*+"
+        rb"(?:[^'\"`\\/\n#$;-]|-(?!-)|%b|'(?:[^'\\/\n]|%b%b)*'|\"(?:[^\"\\/\n]|%b)*\"|`(?:[^`\\/\n]|%b)*`)*"
         % (_IN_ALL_PARTS, _IN_ALL_PARTS, escape, _IN_ALL_PARTS, _IN_ALL_PARTS)
     )
     for escape in (b"", rb"|\\[^\0\n]")
