@@ -17,8 +17,8 @@ import binlogtool
 from bench.processes import now
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.export.manifest import GROUPS_PER_CORE, ProgressStep
-from binlogtool.spark.fleet import make_log_tasks
 from binlogtool.spark.session import SparkJobSession, open_session
+from binlogtool.spark.verify_and_replay_jobs import make_log_tasks
 
 """As in pipeline.fleet and pipeline.table."""
 

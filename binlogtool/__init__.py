@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.record_selection import FileFinding, Record, RecordBlock, Selection
-    from binlogtool.export.dataframe_rows import LogRows
+    from binlogtool.export.arrow_stream_rows import LogRows
     from binlogtool.export.log_with_rows import Log
     from binlogtool.export.manifest import Manifest
     from binlogtool.export.spark_settings import SparkMaster
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
     from binlogtool.prediction.replay import ReplayDecision, ReplayResult
-    from binlogtool.repair.diagnosis import Diagnosis, DiagnosisReport
+    from binlogtool.repair.diagnose_startup import Diagnosis, DiagnosisReport
     from binlogtool.repair.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
     from binlogtool.report.stats import LogStats
     from binlogtool.schema.annotated_bytes import Annotation, FieldRow
@@ -137,13 +137,13 @@ _LAZY_EXPORTS = {
     "binlogtool.core.follow": ("LogFollower",),
     "binlogtool.core.record_selection": ("FileFinding", "Record", "RecordBlock", "Selection",),
     "binlogtool.export.manifest": ("Manifest",),
-    "binlogtool.export.dataframe_rows": ("LogRows",),
+    "binlogtool.export.arrow_stream_rows": ("LogRows",),
     "binlogtool.export.log_with_rows": ("Log",),
     "binlogtool.export.spark_settings": ("SparkMaster",),
     "binlogtool.findings": ("Finding", "Severity",),
     "binlogtool.format_api.format": ("Hints",),
     "binlogtool.limits": ("Limits",),
-    "binlogtool.repair.diagnosis": ("Diagnosis", "DiagnosisReport",),
+    "binlogtool.repair.diagnose_startup": ("Diagnosis", "DiagnosisReport",),
     "binlogtool.repair.plan": ("FilePlan", "FinishPlan", "RepairPlan", "RepairPolicy", "RepairResult", "UndoPlan",),
     "binlogtool.prediction.replay": ("ReplayDecision", "ReplayResult",),
     "binlogtool.verification.verify_report": ("FileReport", "Report", "SetReport",),

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_settings import SparkMaster
     from binlogtool.format_api.format import Hints
-    from binlogtool.format_api.tables_and_changes import ScriptOptions
+    from binlogtool.format_api.row_outputs import ScriptOptions
     from binlogtool.prediction.replay import OnDecision, ReplayResult
     from binlogtool.prediction.replay_options import ReplayKeywords
-    from binlogtool.repair.diagnosis import DiagnosisReport
+    from binlogtool.repair.diagnose_startup import DiagnosisReport
     from binlogtool.repair.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
     from binlogtool.report.stats import LogStats
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
@@ -209,8 +209,8 @@ def verify_fleet(
     """
     from binlogtool.export.spark_settings import describe_work
     from binlogtool.format_api.format import Hints
-    from binlogtool.spark.fleet import SparkJobRunner
-    from binlogtool.spark.fleet import verify_on_spark as verify_all
+    from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner
+    from binlogtool.spark.verify_and_replay_jobs import verify_on_spark as verify_all
     from binlogtool.verification.verify import LogVerifyOptions
 
     path_names, format_name = _to_path_list(paths), options.pop("format", "auto")
@@ -261,7 +261,7 @@ def replay(
     if on_decision is not None:
         raise UsageError("single decisions cannot be reported from Spark; leave out master and session")
     from binlogtool.export.spark_settings import describe_work
-    from binlogtool.spark.fleet import SparkJobRunner, replay_on_spark
+    from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner, replay_on_spark
 
     path_names = _to_path_list(paths)
     timeout = replay_options.limits.timeout
@@ -294,7 +294,7 @@ def diagnose(
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.format_api.format import Hints
     from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
-    from binlogtool.repair.diagnosis import diagnose_paths
+    from binlogtool.repair.diagnose_startup import diagnose_paths
 
     options = ReadOptions(**read_options)
     hints = options.hints or Hints()
@@ -348,15 +348,15 @@ def prepare_sql_script(selection: Selection, **options: Any) -> tuple[Selection,
 
     Args:
         selection: the records to write.
-        options: the members of `binlogtool.export.sql_scripts.ScriptRequest`.
+        options: the members of `binlogtool.export.script_request.ScriptRequest`.
 
     Raises:
         UsageError: the options contradict each other or the selection.
     """
-    from binlogtool.export import sql_scripts
+    from binlogtool.export import script_request
 
-    return sql_scripts.script_selection(selection), sql_scripts.build_wording(
-        "sql", selection, sql_scripts.ScriptRequest(**options)
+    return script_request.script_selection(selection), script_request.build_wording(
+        "sql", selection, script_request.ScriptRequest(**options)
     )
 
 
@@ -399,8 +399,8 @@ def convert(
 def _open_spark_runner(
     options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
 ) -> AbstractContextManager[TaskRunner]:
-    """Open the runner of a conversion's Spark tasks; see `spark.fleet.open_spark_runner`."""
-    from binlogtool.spark.fleet import open_spark_runner
+    """Open the runner of a conversion's Spark tasks; see `spark.verify_and_replay_jobs.open_spark_runner`."""
+    from binlogtool.spark.verify_and_replay_jobs import open_spark_runner
 
     return open_spark_runner(options, master, session)
 
@@ -443,7 +443,7 @@ def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpac
         RefusedError: the log differs from the plan.
     """
     from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.apply_plan import read_saved_plan, recreate_plan
+    from binlogtool.repair.repair_commands import read_saved_plan, recreate_plan
 
     path_names = tuple(fspath(one) for one in paths)
     return recreate_plan(read_saved_plan(plan_file), path_names, ReadOptions(**read_options))
@@ -472,7 +472,7 @@ def apply_plan(
         RefusedError, InputOutputError: nothing was changed.
         RepairFailedError: the check after the write failed; the message says whether the original was restored.
     """
-    from binlogtool.repair.apply_plan import apply_plan as apply
+    from binlogtool.repair.repair_commands import apply_plan as apply
 
     return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **read_options)
 
@@ -484,7 +484,7 @@ def write_repaired_copy(plan: RepairPlan, output: Path, **read_options: Unpack[R
         RefusedError, InputOutputError: nothing was written.
     """
     from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.apply_plan import write_copy
+    from binlogtool.repair.repair_commands import write_copy
 
     return write_copy(plan, output, ReadOptions(**read_options))
 
@@ -585,7 +585,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
         plan: the plan.
         result: what was carried out; None = nothing yet.
     """
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     return encode_document(plan_to_json(plan, result))
@@ -593,7 +593,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
 
 def replay_as_json(result: ReplayResult) -> bytes:
     """Render a replay as `replay-dry-run -O json` does (binlogtool/replay/1)."""
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     return encode_document(replay_to_json(result))
@@ -601,7 +601,7 @@ def replay_as_json(result: ReplayResult) -> bytes:
 
 def manifest_as_json(manifest: Manifest) -> bytes:
     """Render a manifest as `convert -O json` does (binlogtool/manifest/1)."""
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
 
     return encode_document(manifest.to_dict())
 
@@ -620,7 +620,7 @@ def render_diagnosis(
         UsageError: the kind is unknown.
     """
     from binlogtool._version import __version__
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.diagnosis_and_replay import diagnosis_to_json, render_diagnosis_markdown
     from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS
 
@@ -685,14 +685,14 @@ def _render_junit(report: Report, fail_on: Severity | None) -> bytes:
 
 def _render_sarif(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool._version import __version__
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.ci_reports import report_to_sarif
 
     return encode_document(report_to_sarif(report, __version__))
 
 
 def _render_gitlab(report: Report, _fail_on: Severity | None) -> bytes:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.ci_reports import report_to_gitlab
 
     return encode_document(report_to_gitlab(report))

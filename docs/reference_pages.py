@@ -20,7 +20,7 @@ from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.help_page import OWN_GROUP, describe_option, fold_command, group_options
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import EXPLANATIONS, Severity
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.encode_json import encode_document
 from binlogtool.formats import list_names, read_help_page
 from binlogtool.report.json_schema import SCHEMAS
 

@@ -12,7 +12,7 @@ import pytest
 
 from binlogtool.format_api.layout import Kernel
 from binlogtool.native_build.build import NoCompilerError, compile_library, find_compiler
-from binlogtool.native_build.function_list import add_walk
+from binlogtool.native_build.collect_kernels import add_walk
 from binlogtool.schema.backends import NativeBackend
 from binlogtool.schema.c_codegen import CLibrarySource
 from binlogtool.schema.native_library import NativeLibrary

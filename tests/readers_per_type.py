@@ -19,9 +19,12 @@ from tests.package_figures.modules import ROOT, Code, checkout, tree
 NAMES = {f"ValueKind.{kind.name}" for kind in ValueKind}
 FOLDERS = ("changes", "rows", "sql", "values")
 DECORATORS = {"kernel", "kernel_template"}
-SAME_TYPE = {"fill_columns.DATETIME": ValueKind.DATETIME2, "fill_columns.TIMESTAMP": ValueKind.TIMESTAMP2}
-SAME_TYPE |= {"fill_columns.TIME": ValueKind.TIME2, "fill_columns.SINGLE_BYTE_TEXT": ValueKind.TEXT}
-SAME_TYPE |= {"fill_columns.BITS": ValueKind.BIT, "fill_columns.REAL": ValueKind.DOUBLE}
+SAME_TYPE = {
+    "typed_column_kernels.DATETIME": ValueKind.DATETIME2,
+    "typed_column_kernels.TIMESTAMP": ValueKind.TIMESTAMP2,
+}
+SAME_TYPE |= {"typed_column_kernels.TIME": ValueKind.TIME2, "typed_column_kernels.SINGLE_BYTE_TEXT": ValueKind.TEXT}
+SAME_TYPE |= {"typed_column_kernels.BITS": ValueKind.BIT, "typed_column_kernels.REAL": ValueKind.DOUBLE}
 """Names that cells had for types before they were a sink."""
 
 

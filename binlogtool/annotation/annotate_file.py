@@ -13,9 +13,9 @@ import msgspec
 from construct import Construct
 from msgspec.structs import replace
 
+from binlogtool.core.decode_batches import BlockDecoder
 from binlogtool.core.open_file import HEAD_BYTES, FileSource, LogFile
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import (
     LogPosition,

@@ -545,7 +545,7 @@ class CommandRun:
         """
         skipped, self.progress.skipped_files = self.progress.skipped_files, {}
         if skipped:
-            from binlogtool.report.wording import render_skipped_files
+            from binlogtool.report.format_text import render_skipped_files
             from binlogtool.verification.verify_report import SkippedFiles
 
             skipped_by_path = [SkippedFiles(path, files) for path, files in skipped.items()]

@@ -14,11 +14,11 @@ COMMANDS = {
     "flashback": ("binlogtool.cli.flashback", "Write the script that reverses row changes."),
     "convert": ("binlogtool.cli.convert", "Write tables (Parquet, ORC, CSV, JSON, Avro), scripts or another log."),
     "stats": ("binlogtool.cli.stats", "Count records and bytes over time, also as a chart."),
-    "formats": ("binlogtool.cli.reference:formats_command", "List log formats, or describe one."),
-    "explain": ("binlogtool.cli.reference:explain_command", "Explain a finding or an exit status."),
-    "schema": ("binlogtool.cli.reference:schema_command", "Print the JSON Schema of an output."),
+    "formats": ("binlogtool.cli.explain_and_help:formats_command", "List log formats, or describe one."),
+    "explain": ("binlogtool.cli.explain_and_help:explain_command", "Explain a finding or an exit status."),
+    "schema": ("binlogtool.cli.explain_and_help:schema_command", "Print the JSON Schema of an output."),
     "completion": ("binlogtool.cli.completion", "Print the completion script of a shell."),
-    "help": ("binlogtool.cli.reference:help_command", "Show the help of a command."),
+    "help": ("binlogtool.cli.explain_and_help:help_command", "Show the help of a command."),
     "man": ("binlogtool.cli.man", "Show a manual page."),
 }
 

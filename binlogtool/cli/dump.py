@@ -120,7 +120,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
                     out.write(piece)
             else:
                 out.flush()  # keeps diagnostics after the records that precede them
-                report_trouble(run, part)
+                report_finding(run, part)
         for piece in value_filler.fill(writer.finish(), {}):
             out.write(piece)
     report_unmatched_schema(run, paths, log_hints)
@@ -187,7 +187,7 @@ def read_parts(
         log_hints: information that the logs do not contain themselves; None = none.
         record_selection: the selection; if nothing is selected, its names must exist in the log.
         prints_findings: print the findings of records.
-        in_pieces: long values are taken out of the blocks (`core.record_blocks`); selected members and columns need
+        in_pieces: long values are taken out of the blocks (`core.decode_batches`); selected members and columns need
             whole values.
     """
     import binlogtool
@@ -272,7 +272,7 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
     A stream cannot be read again, and is left out.
     """
     from binlogtool.core.record_selection import RecordBlock
-    from binlogtool.report.wording import format_offset, format_quantity
+    from binlogtool.report.format_text import format_offset, format_quantity
 
     if not selection.objects or selection.types or log.is_stream:
         return
@@ -295,7 +295,7 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
 _MAX_STATEMENTS = 5
 
 
-def report_trouble(run: CommandRun, trouble: FileFinding) -> None:
+def report_finding(run: CommandRun, trouble: FileFinding) -> None:
     """Print a finding, and update the exit status."""
     file, finding = trouble
     _print_findings(run, file, (finding,))
@@ -303,7 +303,7 @@ def report_trouble(run: CommandRun, trouble: FileFinding) -> None:
 
 
 def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -> None:
-    from binlogtool.report.wording import format_offset
+    from binlogtool.report.format_text import format_offset
 
     for finding in findings:
         level = 0 if finding.severity > Severity.NOTE else 1
@@ -326,7 +326,7 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
 
 def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordEncoder:
     """Return the writer of an output format (`form`)."""
-    from binlogtool.format_api.json_values import JsonStyle
+    from binlogtool.format_api.encode_json import JsonStyle
     from binlogtool.report import dump
     from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 
@@ -418,7 +418,7 @@ def _run_follow(
             run.say(f"{part.file}: {part.reason}", level=-1)
             run.status = select_exit_code((run.status, part.status))
         else:
-            report_trouble(run, part)
+            report_finding(run, part)
     out.write(writer.finish())
     return run.status
 

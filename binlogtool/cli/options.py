@@ -787,7 +787,7 @@ def print_formats(run: CommandRun) -> int:
 
 def print_json(run: CommandRun, value: object) -> int:
     """Print a value as JSON."""
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
 
     with run.open_output(text=False) as out:
         out.write(encode_document(value))

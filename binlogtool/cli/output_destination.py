@@ -17,7 +17,7 @@ import click
 
 from binlogtool.cli.options import PATH
 from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_os_errors
-from binlogtool.publish_file import rename_without_replacing
+from binlogtool.rename_without_replacing import rename_without_replacing
 
 if TYPE_CHECKING:
     import subprocess

@@ -123,7 +123,7 @@ class _ReplayCaller:
 
 
 def _decision_writer(out: OutputDestination) -> Any:
-    from binlogtool.format_api.json_values import encode_line
+    from binlogtool.format_api.encode_json import encode_line
     from binlogtool.report.diagnosis_and_replay import decision_to_json
 
     return lambda decision: out.write(encode_line(decision_to_json(decision)))
@@ -131,7 +131,7 @@ def _decision_writer(out: OutputDestination) -> Any:
 
 def _print_json(out: OutputDestination, results: list[ReplayResult]) -> None:
     import binlogtool
-    from binlogtool.format_api.json_values import encode_line
+    from binlogtool.format_api.encode_json import encode_line
     from binlogtool.report.diagnosis_and_replay import replay_to_json
 
     for result in results:
@@ -155,7 +155,7 @@ def _print_comparison(
     compare: str,
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.diagnosis_and_replay import (
         compare_states,
         render_state_differences,
@@ -198,7 +198,7 @@ def _print_explanation(
     caller: _ReplayCaller, out: OutputDestination, form: str, paths: tuple[str, ...], record_text: str
 ) -> int:
     """Print the decision on one record."""
-    from binlogtool.format_api.json_values import encode_line
+    from binlogtool.format_api.encode_json import encode_line
     from binlogtool.report.diagnosis_and_replay import decision_to_json, render_decision
 
     file, number = _parse_record(record_text)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import report_statements, report_trouble
+from binlogtool.cli.dump import report_finding, report_statements
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -105,13 +105,13 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
 
 def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
     """Report each finding once, though the log is read for each table; one for those that say the same of one file."""
-    from binlogtool.report.wording import format_repeats, group_repeats
+    from binlogtool.report.format_text import format_repeats, group_repeats
 
     places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
     groups = group_repeats((one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message))
     for one, count in groups:
         message = f"{one.finding.message}{format_repeats(count)}"
-        report_trouble(run, FileFinding(one.file, replace(one.finding, message=message)))
+        report_finding(run, FileFinding(one.file, replace(one.finding, message=message)))
 
 
 def _open_tables(
@@ -213,7 +213,7 @@ def _report_no_tables(run: CommandRun, log: binlogtool.OpenedLog) -> None:
     """
     for part in log.blocks(decode="frame"):
         if isinstance(part, FileFinding) and part.finding.id == ENCRYPTED:
-            report_trouble(run, part)
+            report_finding(run, part)
             return
     raise UsageError(
         "the log has no rows of tables; with binlog_format=STATEMENT, MySQL and MariaDB log statements (see dump)"

@@ -219,8 +219,8 @@ def _verify_in_child(call: VerifyJob) -> dict[str, Any]:
 
 def report_to_dict(report: Report) -> dict[str, Any]:
     """Convert a report to plain values: findings hold read-only mappings, which cannot be pickled."""
+    from binlogtool.report.format_text import skipped_files_to_json
     from binlogtool.report.verify_and_plan_text import failure_to_json, file_report_to_json, set_report_to_json
-    from binlogtool.report.wording import skipped_files_to_json
 
     return {
         "files": [{**file_report_to_json(f), "seconds": f.seconds} for f in report.files],

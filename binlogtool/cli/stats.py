@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.dump import read_parts, report_statements, report_trouble
+from binlogtool.cli.dump import read_parts, report_finding, report_statements
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -122,7 +122,7 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
         if isinstance(part, RecordBlock):
             yield part
         elif isinstance(part, FileFinding):
-            report_trouble(run, part)
+            report_finding(run, part)
 
 
 def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:

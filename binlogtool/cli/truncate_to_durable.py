@@ -175,7 +175,7 @@ class _TruncateRunner:
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed the changes."""
         import binlogtool
-        from binlogtool.report.wording import quote_for_shell
+        from binlogtool.report.format_text import quote_for_shell
 
         plan = None if path == "-" else binlogtool.plan_finish(path)
         if plan is None:
@@ -212,7 +212,7 @@ class _TruncateRunner:
 
     def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
-        from binlogtool.report.wording import format_quantity
+        from binlogtool.report.format_text import format_quantity
 
         options = self._options
         if options.to_file is not None:
@@ -247,7 +247,7 @@ class _TruncateRunner:
 
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
         import binlogtool
-        from binlogtool.format_api.json_values import encode_line
+        from binlogtool.format_api.encode_json import encode_line
         from binlogtool.report.verify_and_plan_text import plan_to_json, render_applied_text
 
         if self._json:

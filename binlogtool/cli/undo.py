@@ -14,7 +14,7 @@ def _run_undo(
     run: CommandRun, undo_files: tuple[str, ...], apply: bool, yes: bool, allow_network_file_system: bool
 ) -> int:
     import binlogtool
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import render_undo_applied_text, render_undo_text, undo_to_json
 
     as_json = run.settings.choose_output_format(("text", "json")) == "json"

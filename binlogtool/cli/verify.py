@@ -113,7 +113,7 @@ def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
         )
         run.save_file(target, data, inputs=inputs)
     if options.write_baseline:
-        from binlogtool.format_api.json_values import encode_document
+        from binlogtool.format_api.encode_json import encode_document
 
         run.save_file(options.write_baseline, encode_document(baseline_to_json(result)), inputs=inputs)
     next_command_options = options.hints.to_read_options(settings.format)

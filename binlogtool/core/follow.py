@@ -22,6 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
+from binlogtool.core.apply_where import ColumnTracker
+from binlogtool.core.decode_batches import BlockDecoder
 from binlogtool.core.open_file import (
     HEAD_BYTES,
     IDENTITY_HEAD_SIZE,
@@ -36,7 +38,6 @@ from binlogtool.core.open_file import (
     open_source,
 )
 from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last
-from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import (
     FileFinding,
@@ -50,7 +51,6 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import DamagedRange, Scan
-from binlogtool.core.where_filter import ColumnTracker
 from binlogtool.errors import BinlogtoolError, FileVanishedError, UnknownFormatError, UsageError
 from binlogtool.format_api.format import Format, Hints
 from binlogtool.limits import KIB, MIB, Limits

@@ -1,4 +1,6 @@
-"""Name the transactions or sequence numbers that damage or a torn end of a file took, by the records around them."""
+"""List the transactions and sequence numbers lost to damage or to a torn end, derived from the records before and after
+it.
+"""
 
 from __future__ import annotations
 

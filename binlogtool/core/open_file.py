@@ -37,7 +37,7 @@ from binlogtool.format_api.format import (
     PrecedingFiles,
     ReadableFile,
     correct_head,
-    make_correcting_layout,
+    make_layout_with_corrected_header,
 )
 from binlogtool.format_api.layout import BufferDecryptor, LogFileLayout, RangeReader
 from binlogtool.limits import KIB, LONG_VALUE_BYTES, MIB, Limits
@@ -714,7 +714,7 @@ def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayo
     for flip in flips:
         layout = format_.reading.layout(correct_head(head, flip), limits)
         if layout.readable and layout.decrypt is None:
-            return make_correcting_layout(layout, flip)
+            return make_layout_with_corrected_header(layout, flip)
     return format_.reading.layout(head, limits)
 
 

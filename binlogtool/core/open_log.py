@@ -18,6 +18,15 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import progress
+from binlogtool.core.damage_in_selection import SelectedDamage
+from binlogtool.core.decode_batches import (
+    BlockDecoder,
+    RowBatchReader,
+    SelectedEventGroup,
+    SqlFragmentWriter,
+    read_event_groups,
+)
+from binlogtool.core.log_set_continuity import LogSetContinuityChecker, SelectedLinks
 from binlogtool.core.open_file import (
     HEAD_BYTES,
     LogFile,
@@ -29,13 +38,6 @@ from binlogtool.core.open_file import (
     is_url,
     open_file,
     total_size,
-)
-from binlogtool.core.record_blocks import (
-    BlockDecoder,
-    RowBatchReader,
-    SelectedEventGroup,
-    SqlFragmentWriter,
-    read_event_groups,
 )
 from binlogtool.core.record_filter import (
     RecordFilter,
@@ -62,16 +64,14 @@ from binlogtool.core.record_selection import (
     select_nothing,
 )
 from binlogtool.core.resolve_paths import resolve_logs
+from binlogtool.core.salvage_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
-from binlogtool.core.selected_damage import SelectedDamage
-from binlogtool.core.set_links import SelectedLinks, SetLinkChecker
 from binlogtool.core.unmatched_names import UnmatchedNameFinder, UnmatchedNames
-from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, join_names, suggest_names
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     ChangeReader,
     CompiledTableReader,
     DatabaseRenames,
@@ -84,7 +84,7 @@ from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
-    from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
+    from binlogtool.core.apply_where import ColumnTracker, CompiledCondition, RowCondition
     from binlogtool.query.evaluate import Condition
 
 
@@ -473,7 +473,7 @@ class LogReader(LogFiles):
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
     ) -> Iterator[RecordRange | RecordBlock | FileFinding]:
-        """Yield record ranges instead of blocks, for files that are worth compiled code (`core.record_blocks`)."""
+        """Yield record ranges instead of blocks, for files that are worth compiled code (`core.decode_batches`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
         return self._run_pass(selection, PassOptions(self._make_range_reader, decode), part)
@@ -495,7 +495,7 @@ class LogReader(LogFiles):
         refuse_salvage(selection, "a script of statements")
         row_condition: RowCondition | None = None
         if selection.where is not None:
-            from binlogtool.core.where_filter import make_row_condition
+            from binlogtool.core.apply_where import make_row_condition
 
             row_condition = make_row_condition(selection.where)
             self._track_columns(selection.where)
@@ -630,7 +630,7 @@ class LogReader(LogFiles):
         Raises:
             UsageError: no table has the column.
         """
-        from binlogtool.core.where_filter import ColumnTracker
+        from binlogtool.core.apply_where import ColumnTracker
 
         if self.is_stream:
             tracker = self._column_tracker
@@ -685,7 +685,7 @@ class LogReader(LogFiles):
 
         condition: sets `RowBatch.row_marks`; it is not applied to the rows of blocks. cells: batches may hold cells.
         """
-        from binlogtool.core.where_filter import CompiledRowCondition
+        from binlogtool.core.apply_where import CompiledRowCondition
 
         batch_reader = RowBatchReader(None if condition is None else CompiledRowCondition(condition)).read_batch
         return self._read_tables(selection, batch_reader, known_tables, is_selected, part, compiled=True, cells=cells)
@@ -747,7 +747,7 @@ class LogReader(LogFiles):
     def _track_columns(self, where: str | None) -> None:
         """Track the columns of a stream while it is read."""
         if where is not None and self.is_stream:
-            from binlogtool.core.where_filter import ColumnTracker
+            from binlogtool.core.apply_where import ColumnTracker
 
             self._column_tracker = ColumnTracker(where)
 
@@ -761,7 +761,7 @@ class LogReader(LogFiles):
     def _compile_condition(self, decoder: BlockDecoder, record_filter: RecordFilter) -> CompiledCondition | None:
         if record_filter.where is None or backends.choose_backend(self._backend).name != "native":
             return None
-        from binlogtool.core.where_filter import compile_row_condition
+        from binlogtool.core.apply_where import compile_row_condition
 
         return compile_row_condition(decoder, record_filter.where)
 
@@ -773,10 +773,10 @@ class LogReader(LogFiles):
             else BlockDecoder.decode_batch
         )
 
-    def _make_link_checker(self) -> SetLinkChecker | None:
+    def _make_link_checker(self) -> LogSetContinuityChecker | None:
         hints = replace(self._hints, earlier=None, level=None, objects=False)
         reopen_file = lambda f: open_file(f.path, f.name, f.format, self._limits, hints=hints)  # noqa: E731
-        return SetLinkChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
+        return LogSetContinuityChecker(reopen_file, self.make_scan, self._limits) if self.checks_links else None
 
     def find_broken_links(self, selection: Selection) -> list[FileFinding]:
         """Return where the files of the log do not follow each other, for readers that read them one by one."""

@@ -1,4 +1,4 @@
-"""Apply a selection to envelopes in one pass; find record types by the names that users write."""
+"""Apply a selection to the envelope columns of records; resolve the type names given by users."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from binlogtool.format_api.format import (
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_blocks import BlockDecoder
-    from binlogtool.core.where_filter import CompiledCondition
+    from binlogtool.core.apply_where import CompiledCondition
+    from binlogtool.core.decode_batches import BlockDecoder
     from binlogtool.format_api.layout import Batch
     from binlogtool.query.evaluate import Condition
 
@@ -581,7 +581,7 @@ class RecordRange(msgspec.Struct, frozen=True):
         return numbers if marks is None else list(compress(numbers, marks))
 
 
-def make_marks(runs: Sequence[tuple[int, int]]) -> bytes | None:
+def runs_to_byte_mask(runs: Sequence[tuple[int, int]]) -> bytes | None:
     """Return the marks of a range over these runs; None = the runs cover all of it."""
     first, stop = runs[0][0], runs[-1][1]
     if sum(last - start for start, last in runs) == stop - first:
@@ -598,7 +598,7 @@ def split_runs_into_blocks(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[in
         yield from ((start, min(start + MAX_BLOCK_RECORDS, last)) for start in range(first, last, MAX_BLOCK_RECORDS))
 
 
-def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -> int:
+def next_fallback_count(last_run: int, compiled_count: int, min_compiled_run: int) -> int:
     """Return how many records to decode in Python where compiled code stopped.
 
     Args:

@@ -1,4 +1,4 @@
-"""Records as values, options for reading them, and their selection by position, time, object, type, transaction."""
+"""Data classes: Record, read options, and Selection (by position, time, object, type, transaction)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError, name_os_errors
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
-from binlogtool.format_api.tables_and_changes import join_schema_files
+from binlogtool.format_api.row_outputs import join_schema_files
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.format_api.tables_and_changes import EventRows
+    from binlogtool.format_api.row_outputs import EventRows
 
 
 # --- Records as values ---
@@ -107,7 +107,7 @@ class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
 
     Args:
         raw: the record's bytes in its own address space.
-        long_values: placeholder -> long value extracted from the bodies (`core.record_blocks`).
+        long_values: placeholder -> long value extracted from the bodies (`core.decode_batches`).
     """
 
     file: str
@@ -287,7 +287,7 @@ class Selection(msgspec.Struct, frozen=True):
         whole: paths of files in which a `stop` that names no file is ignored.
         once: apply times once, as scripts need it: select all records from the first record at start_time to the first
             record at stop_time, whatever their times.
-        where: a condition (`core.where_filter`) on the records that match the other options; skip, limit and tail count
+        where: a condition (`core.apply_where`) on the records that match the other options; skip, limit and tail count
             the records for which it is true.
         statements: with objects: "also" = select statements that name them, too; "only" = select instead the statements
             that change their rows; "" = statements have no object.

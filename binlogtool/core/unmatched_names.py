@@ -1,4 +1,4 @@
-"""Find the names in a selection that a log does not have, and those that are like them."""
+"""Find names in a selection that do not occur in the log, and suggest similar names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from binlogtool.core.record_selection import RecordBlock, Selection, format_time
 from binlogtool.errors import UsageError, join_names, suggest_names
 
 if TYPE_CHECKING:
+    from binlogtool.core.decode_batches import BlockDecoder
     from binlogtool.core.open_log import LogReader
-    from binlogtool.core.record_blocks import BlockDecoder
     from binlogtool.format_api.format import TransactionPredicate
     from binlogtool.format_api.layout import Batch
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from binlogtool.core.decode_batches import LongValueWriter
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader, open_log
-from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import (
     BinlogtoolError,
@@ -62,7 +62,6 @@ from binlogtool.export.manifest import (
     can_split,
     check_columns_exist,
 )
-from binlogtool.export.ordered_output import CompiledLines, LineEncoder, StreamJob, read_file_back
 from binlogtool.export.output_options import (
     COMPRESSIONS,
     EnvelopeOptions,
@@ -70,6 +69,7 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     typed_selection,
 )
+from binlogtool.export.write_stream import CompiledLines, LineEncoder, StreamJob, read_file_back
 from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
@@ -78,7 +78,7 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from binlogtool.export.finish_tables import FinishedFile
+    from binlogtool.export.write_final_tables import FinishedFile
     from binlogtool.export.write_tables import TypedRows
 
 
@@ -325,9 +325,9 @@ class TypedRunFiles:
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        from binlogtool.export.finish_tables import TableDirectories
         from binlogtool.export.table_router import TableRouter
         from binlogtool.export.table_spool import TypedTables
+        from binlogtool.export.write_final_tables import TableDirectories
 
         self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
         self._folder, self._known = folder, {one.name: one for one in known}
@@ -371,7 +371,7 @@ class TypedRunFiles:
 
     def close(self) -> None:
         """Complete the files, and read them back."""
-        from binlogtool.export.finish_tables import FinishTask, TableFinisher
+        from binlogtool.export.write_final_tables import FinishTask, TableFinisher
 
         finisher = TableFinisher(self._job.shape, str(self._folder), self._job.request.limits.max_memory)
         try:

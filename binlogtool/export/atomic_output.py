@@ -31,7 +31,7 @@ from binlogtool.errors import InputOutputError, RefusedError, UsageError, name_o
 from binlogtool.export.manifest import ProgressCallback, ProgressStep, hash_file
 from binlogtool.export.output_options import RECORD_PARTITIONS
 from binlogtool.limits import MIB
-from binlogtool.publish_file import rename_without_replacing, sync_path
+from binlogtool.rename_without_replacing import rename_without_replacing, sync_path
 
 # --- Lock files for temporary outputs ---
 

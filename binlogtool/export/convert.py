@@ -22,7 +22,7 @@ from binlogtool.core.open_file import is_url
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.export import sql_scripts
+from binlogtool.export import script_request
 from binlogtool.export.append import APPEND_TARGETS as APPENDED
 from binlogtool.export.append import AppendJob
 from binlogtool.export.atomic_output import discard_stage, remove_leftovers, stage_log_set, stage_output
@@ -40,7 +40,6 @@ from binlogtool.export.manifest import (
     hash_file,
     read_stamp,
 )
-from binlogtool.export.ordered_output import CompiledLines, LineEncoder, StreamJob
 from binlogtool.export.output_options import (
     COMPRESSIONS,
     EnvelopeOptions,
@@ -52,11 +51,12 @@ from binlogtool.export.output_options import (
     typed_selection,
 )
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
+from binlogtool.export.script_request import discard_sidecars_unless_complete
 from binlogtool.export.spark_settings import SparkMaster
-from binlogtool.export.sql_scripts import keep_if_complete
+from binlogtool.export.write_stream import CompiledLines, LineEncoder, StreamJob
 from binlogtool.findings import SET_LINK_IDS, finding_to_value
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.format_api.row_outputs import ScriptOptions
 
 if TYPE_CHECKING:
     from binlogtool.spark.session import SparkJobSession
@@ -148,7 +148,7 @@ def convert(
             jsonl (one file), raw (the bytes of the records), sql or flashback (a script), or mysql-binlog (a log of
             whole transactions; `output` as in `atomic_output.stage_log_set`).
         open_spark_runner: function (job options, master, session) that opens a runner of tasks on Spark.
-        options: fields of `ConvertOptions`; for scripts, fields of `sql_scripts.ScriptRequest`; for typed rows,
+        options: fields of `ConvertOptions`; for scripts, fields of `script_request.ScriptRequest`; for typed rows,
             per_table, image and merge. Selecting objects for a table format also gives typed rows.
 
     With `on_damage` "stop", nothing is published if there is damage with severity error, or a change that a script
@@ -195,7 +195,7 @@ def convert(
     else:
         work = _make_table_job(settings, request, shape, open_spark_runner, typed_options, message_options)
     work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
-    with keep_if_complete(wording.sidecar_files) as keep_sidecars:
+    with discard_sidecars_unless_complete(wording.sidecar_files) as keep_sidecars:
         manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep_sidecars(manifest.complete)
     return _save_manifest(replace(manifest, to=to, output=target), leftovers, settings.manifest, overwrite=overwrite)
@@ -226,7 +226,7 @@ def append(
     settings, kind_options = split_options(options)
     typed_options = _typed_options(to, settings.selection, settings.hints, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
-    _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
+    _refuse_options(to, fspath(output), shape, script_request.ScriptRequest(**kind_options))
     message_options = _message_options(to, settings.lines, settings.envelope, settings.selection)
     if message_options is not None and to != "jsonl":
         raise UsageError("--append writes change messages as jsonl only")
@@ -265,7 +265,7 @@ def _make_table_job(
     typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
-    from binlogtool.export.current_rows import make_current_rows
+    from binlogtool.export.last_row_per_key import make_current_rows
     from binlogtool.export.record_tables import RecordTableJob
     from binlogtool.export.write_tables import RowTableJob, make_typed_rows
 
@@ -276,7 +276,7 @@ def _make_table_job(
     arguments = shape, open_runner, settings.on_step
     if message_options is not None:
         from binlogtool.export.envelopes.message_lines import MessageLineJob, MessageLines
-        from binlogtool.export.envelopes.message_tables import MessageRows
+        from binlogtool.export.envelopes.messages_to_arrow import MessageRows
 
         if shape.to == "jsonl":
             lines = MessageLines(message_options, None, has_types=False)
@@ -504,7 +504,7 @@ def _stamp_if_readable(path: str) -> FileStamp | None:
         return None
 
 
-def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_scripts.ScriptRequest) -> None:
+def _refuse_options(to: str, output: str, shape: TableFileOptions, request: script_request.ScriptRequest) -> None:
     """Raise UsageError for an option that does not apply to the output form."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
@@ -541,11 +541,11 @@ def _script_wording(
     to: str, output: str, shape: TableFileOptions, selection: Selection, script_options: Mapping[str, Any]
 ) -> ScriptOptions:
     """Return the form of a script, whose sidecar files go beside the output. Refuse options of other output forms."""
-    request = sql_scripts.ScriptRequest(**script_options)
+    request = script_request.ScriptRequest(**script_options)
     _refuse_options(to, output, shape, request)
     if to == "sql" and not request.load_files:
         request = replace(request, load_files=f"{output}.load")
-    return sql_scripts.build_wording(to, selection, request)
+    return script_request.build_wording(to, selection, request)
 
 
 def _resolve_inputs(

@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
+from binlogtool.core.decode_batches import SelectedEventGroup
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_blocks import SelectedEventGroup
 from binlogtool.core.record_selection import (
     FileFinding,
     ReadOptions,
@@ -30,9 +30,9 @@ from binlogtool.export.manifest import (
     ReadRequest,
 )
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
+from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
-from binlogtool.formats.binlog_events.write_log import (
+from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     DEFAULT_MAX_FILE_SIZE,
     BinlogWriter,
     GtidContinuity,

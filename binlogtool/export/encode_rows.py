@@ -12,7 +12,7 @@ import pyarrow as pa
 from binlogtool.errors import unknown_name_error
 from binlogtool.export.table_files import CsvTableFile, JsonTableFile, convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
-from binlogtool.format_api.json_values import PARTIAL_UPDATE, describe_json_changes
+from binlogtool.format_api.encode_json import PARTIAL_UPDATE, describe_json_changes
 
 _SHOWN_METADATA = ("op", "time")
 """Columns about a change that are shown in addition to those of the table."""

@@ -56,7 +56,7 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.limits import KIB, MIB
-from binlogtool.publish_file import sync_path
+from binlogtool.rename_without_replacing import sync_path
 
 # --- Read position of a growing file ---
 
@@ -148,7 +148,7 @@ def advance_position(
 
 
 def has_end_mark(log: LogReader, place: ResumePoint, end: int) -> bool:
-    """Return True if the mark with which a server finally closes a file is between `place` and the end of the file."""
+    """Return True if the end marker of a closed file lies between `place` and `end`."""
     file = log.files[0]
     mark = file.layout.frame.end_mark if file.layout.final else None
     if mark is None or not place.record or (place.offset + len(mark), file.size) != (end, end):
@@ -229,9 +229,7 @@ def log_key(name: str) -> str:
 
 
 def carried_log_key(name: str) -> str:
-    """Return the key that is common to all files that carry state over to each other, also to numbered files of several
-    kinds, such as snapshots and logs.
-    """
+    """Return the group key of files that share carried state, for example snapshots and logs of one data directory."""
     stem, extension = os.path.splitext(key := log_key(name))
     return key if "#" in extension else stem
 

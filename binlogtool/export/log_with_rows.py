@@ -15,7 +15,7 @@ from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.export.dataframe_rows import LogRows
+    from binlogtool.export.arrow_stream_rows import LogRows
 
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -52,7 +52,7 @@ class Log(open_log_module.LogReader):
         from binlogtool.export.output_options import require_extra
 
         require_extra("rows()", "pyarrow", "numpy", extra="arrow")
-        from binlogtool.export.dataframe_rows import create_log_rows
+        from binlogtool.export.arrow_stream_rows import create_log_rows
 
         _check_argument_types(table, columns)
         if isinstance(start, datetime):
@@ -74,7 +74,7 @@ class Log(open_log_module.LogReader):
         from binlogtool.export.output_options import require_extra
 
         require_extra("tables()", "pyarrow", "numpy", extra="arrow")
-        from binlogtool.export.dataframe_rows import find_tables
+        from binlogtool.export.arrow_stream_rows import find_tables
 
         with self.reopen(add_selection_hints(selection, self._hints, script=True)) as log:
             return find_tables(log, selection)

@@ -1,4 +1,4 @@
-"""Inputs of a conversion, the parts that each task reads, and the manifest of all rows, findings and outputs."""
+"""Input files of a conversion, their division into tasks, and the manifest with row counts, findings and outputs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from binlogtool.core.record_selection import ReadOptions, Selection, check_where
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import BEYOND_LIMITS, CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
+from binlogtool.format_api.encode_json import pick_members
 from binlogtool.format_api.format import FileHead, Hints
-from binlogtool.format_api.json_values import pick_members
 from binlogtool.limits import MIB, Limits, parse_size
 
 # --- Spark job health ---
@@ -524,9 +524,9 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """What a job reads, and how.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
-    split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
-    payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are read
-    (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
+    split. histories: state that earlier files carry over to members (`read_log_file`), each as `Hints.earlier`.
+    columns, payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are
+    read (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
     """
 
     members: tuple[TaskFile, ...]

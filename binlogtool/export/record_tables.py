@@ -21,7 +21,6 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError, name_os_errors
 from binlogtool.export import records_to_arrow
-from binlogtool.export.finish_tables import FinishedFile, publish_files
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
     FindingTally,
@@ -33,7 +32,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
-from binlogtool.export.read_members import read_member
+from binlogtool.export.read_log_file import read_member
 from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
 from binlogtool.export.task_planning import (
     TASKS_FOLDER,
@@ -43,6 +42,7 @@ from binlogtool.export.task_planning import (
     new_task_folder,
     require_task_file,
 )
+from binlogtool.export.write_final_tables import FinishedFile, publish_files
 from binlogtool.findings import Finding, finding_to_value
 
 # --- What was read, and what was read back ---
@@ -212,7 +212,7 @@ class WriteResult(msgspec.Struct):
     notes: FindingTally
 
 
-class RecordWriter(msgspec.Struct, frozen=True):
+class RecordTableWriter(msgspec.Struct, frozen=True):
     """Executor of write tasks.
 
     stage: absolute path of the output. events: several rows share the number of a record.
@@ -294,7 +294,7 @@ class RecordTableJob(TableJob, frozen=True):
             request, inputs, tasks = self.plan_tasks(runner, inputs, count)
             stage.mkdir()
             has_event_rows = self._has_event_rows(inputs)
-            writer = RecordWriter(request, self.shape, str(stage.absolute()), has_event_rows, limits)
+            writer = RecordTableWriter(request, self.shape, str(stage.absolute()), has_event_rows, limits)
             results = runner.run_tasks("converting", tasks, writer.execute)
             details = runner.describe()
         totals, counts = sum((one.totals for one in results), RowTotals()), _publish_files(results, stage)

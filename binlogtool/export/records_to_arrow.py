@@ -14,14 +14,14 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from binlogtool.core.decode_batches import BlockDecoder, CompiledRun, CompiledRunWriter
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_blocks import BlockDecoder, CompiledRun, CompiledRunWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.encode_json import encode_bodies, findings_to_json, to_json_bytes
 from binlogtool.format_api.format import JsonLine
-from binlogtool.format_api.json_values import encode_bodies, findings_to_json, to_json_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,7 +201,7 @@ class RowLayout(msgspec.Struct, frozen=True):
     def read_batches(
         self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part of a log; see `RowReader`."""
+        """Yield the rows of a part of a log; see `RecordRowReader`."""
         for item in read_row_parts(log, name, selection, part, self):
             if isinstance(item, RecordBlock):
                 yield from self.build_batches(replace(item, file=name))
@@ -324,7 +324,7 @@ class _OversizedNumbers:
 # --- Reading ---
 
 
-class RowReader(Protocol):
+class RecordRowReader(Protocol):
     """Reads the rows of a part of a log."""
 
     def read_batches(

@@ -10,8 +10,8 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export import records_to_arrow
 from binlogtool.findings import Finding
-from binlogtool.format_api.json_values import findings_to_json
-from binlogtool.format_api.tables_and_changes import RecordTableRows
+from binlogtool.format_api.encode_json import findings_to_json
+from binlogtool.format_api.row_outputs import RecordTableRows
 
 
 def record_metadata(

@@ -25,7 +25,7 @@ from binlogtool.export.output_options import (
     is_part_selected,
     typed_selection,
 )
-from binlogtool.export.records_to_arrow import DAMAGE, RowReader, check_column_names, resize_batches
+from binlogtool.export.records_to_arrow import DAMAGE, RecordRowReader, check_column_names, resize_batches
 from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
@@ -43,8 +43,8 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.json_values import findings_to_json
-from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableColumn, TableSchema
+from binlogtool.format_api.encode_json import findings_to_json
+from binlogtool.format_api.row_outputs import EventRows, RecordTableRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
 
 
@@ -196,7 +196,7 @@ def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:
 
 
 class TableRowReader(msgspec.Struct, frozen=True):
-    """Reads the rows of one table as batches (`records_to_arrow.RowReader`).
+    """Reads the rows of one table as batches (`records_to_arrow.RecordRowReader`).
 
     names: columns of the rows; () = all. known_tables: described before what is read. keeps_all: there are also rows
     for damage, for records that cannot be decoded, and for statements that empty the table.
@@ -212,7 +212,7 @@ class TableRowReader(msgspec.Struct, frozen=True):
     def read_batches(
         self, log: LogReader, _: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part of a log; see `RowReader`."""
+        """Yield the rows of a part of a log; see `RecordRowReader`."""
         return resize_batches(self._read_tables(log, typed_selection(selection), part, on_finding))
 
     def _read_tables(
@@ -247,7 +247,7 @@ class TableRowReader(msgspec.Struct, frozen=True):
             yield from (table.select(self.names) if self.names else table).to_batches()
 
 
-def make_row_reader(request: ReadRequest, schema: Any) -> RowReader:
+def make_row_reader(request: ReadRequest, schema: Any) -> RecordRowReader:
     """Return the reader of a request's rows in Spark. schema: of Spark, with the columns of a table.
 
     Raises:

@@ -18,15 +18,15 @@ import pyarrow.compute as compute
 from msgspec import structs
 
 from binlogtool import limits as limits_module
+from binlogtool.core.apply_where import ColumnTracker, make_row_condition
 from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
-from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.event_columns import EventColumns, EventNames
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.records_to_arrow import DAMAGE
+from binlogtool.export.row_event_metadata import EventMetadataColumns, EventNames
 from binlogtool.export.row_metadata import (
     describe_row_transaction,
     describe_transaction,
@@ -51,9 +51,8 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
-from binlogtool.format_api.json_values import findings_to_json, to_json_text
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.encode_json import findings_to_json, to_json_text
+from binlogtool.format_api.row_outputs import (
     CellBuffer,
     CellSlice,
     ColumnCells,
@@ -63,6 +62,7 @@ from binlogtool.format_api.tables_and_changes import (
     estimate_row_bytes,
     split_table_name,
 )
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.limits import Limits
 
 
@@ -92,7 +92,7 @@ _EVENT_COLUMNS = ("sizes", "sides", "absent", "times", "servers", "files", "reco
 class EventRun(NamedTuple):
     """Rows of some events of a row batch."""
 
-    columns: EventColumns
+    columns: EventMetadataColumns
     events: Any
 
 
@@ -666,7 +666,7 @@ class TableRouter:
             self._flush_all()
         if not events.runs:
             return
-        columns = EventColumns(row_batch, self._names)
+        columns = EventMetadataColumns(row_batch, self._names)
         self._event_bytes += _EVENT_BYTES * len(columns.sizes)
         if (selected := self._select_batch_rows(row_batch, columns.row_count)) is not None:
             columns.select_rows(selected)
@@ -720,7 +720,7 @@ class TableRouter:
         self.summary.add_unfinished(self._describe_open())
         self._last = None
 
-    def _note_unfinished(self, row_batch: RowBatch, columns: EventColumns) -> None:
+    def _note_unfinished(self, row_batch: RowBatch, columns: EventMetadataColumns) -> None:
         """Note the transactions without end after which another one begins in a batch."""
         events = row_batch.rows
         for group, event in columns.find_unfinished(events.commits, is_open=events.open):
@@ -899,7 +899,7 @@ class TableRouter:
     # -- rows without a table --------------------------------------------------------------------------------------
 
     def _add_undecoded_record(self, meta: dict[str, Any], name: str | None) -> None:
-        """Add a row for a record whose rows are unknown; it may have contained the last row of its transaction."""
+        """Add a DAMAGE row for a record that cannot be decoded; it may have ended its transaction."""
         self._last = None
         if self._keeps_undecoded:
             pending = self._tables.get(display_name(name)) if name is not None else None

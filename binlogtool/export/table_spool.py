@@ -1,7 +1,7 @@
 """Typed rows of tables in a spool: Parquet files of each table, with the columns known at that time.
 
 If these are the final columns, the format of the output is Parquet, and there are no partitions, a file of the spool
-becomes one of the output (`finish_tables`).
+becomes one of the output (`write_final_tables`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
 from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
 from binlogtool.findings import Finding, finding_to_value
-from binlogtool.format_api.tables_and_changes import TableSchema
+from binlogtool.format_api.row_outputs import TableSchema
 
 # --- Rows of one table in the spool ---
 
@@ -82,7 +82,7 @@ class GenerationLayout:
         return self._layout.column_types()
 
 
-class TableHistory:
+class SpooledDefinitions:
     """Definitions of one table, in the order of the log. known: the table as it was before.
 
     Attributes:
@@ -128,8 +128,8 @@ class TableHistory:
 class SpooledTable(msgspec.Struct, frozen=True):
     """The rows of one table in the spool.
 
-    definitions: see `TableHistory`. kinds: its columns after them. paths: Parquet files in the order of the rows, with
-    the columns known at that time.
+    definitions: see `SpooledDefinitions`. kinds: its columns after them. paths: Parquet files in the order of the rows,
+    with the columns known at that time.
     """
 
     name: str
@@ -153,7 +153,7 @@ class TableSpool:
         self, name: str, folder: Path, make_layout: MakeLayout, codec: str, pool: ThreadPoolExecutor, max_memory: int,
         *, known: KnownTable | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.rows, self.history = name, 0, TableHistory(known)
+        self.name, self.rows, self.history = name, 0, SpooledDefinitions(known)
         self.generation: int | None = None
         self._folder, self._make_layout, self._codec = folder, make_layout, codec
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0

@@ -28,8 +28,8 @@ from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
-from binlogtool.format_api.json_values import to_json_text
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.encode_json import to_json_text
+from binlogtool.format_api.row_outputs import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,

@@ -26,7 +26,6 @@ from binlogtool.core.record_selection import FileFinding, Selection
 from binlogtool.errors import name_os_errors
 from binlogtool.export import task_planning
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.finish_tables import FinishTask, TableDirectories, TableFinisher, publish_files
 from binlogtool.export.incremental import KnownTable, is_closed, is_damage
 from binlogtool.export.manifest import (
     FindingTally,
@@ -40,15 +39,15 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected
-from binlogtool.export.read_members import iter_tables, read_definitions, tables_before
+from binlogtool.export.read_log_file import iter_tables, read_definitions, tables_before
 from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import (
     FileLayout,
     FindingCounter,
+    SpooledDefinitions,
     SpooledTable,
-    TableHistory,
     TableMemory,
     TableSpool,
     TableSpools,
@@ -62,9 +61,10 @@ from binlogtool.export.typed_columns import (
     table_rules,
     widen_type,
 )
+from binlogtool.export.write_final_tables import FinishTask, TableDirectories, TableFinisher, publish_files
 from binlogtool.findings import SET_LINK_IDS
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.tables_and_changes import TableSchema
+from binlogtool.format_api.row_outputs import TableSchema
 
 # --- What one task reads ---
 
@@ -166,17 +166,19 @@ class RowKind(Protocol):
         """True if each table has its own directory."""
 
     @property
-    def is_counted(self) -> bool:
-        """True if which rows are selected depends on their number, so that the log cannot be split."""
+    def needs_record_numbers(self) -> bool:
+        """True if rows are selected by record number; the log is then read by one task."""
 
     def make_layout(self, evolution: TableEvolution) -> FileLayout:
         """Return the layout of the files of a table with these columns."""
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
-        """Read what a task reads, and spool its rows."""
+        """Read the pieces of one task and write their rows to the spool."""
 
-    def find_unplaced(self, outcome: Any) -> set[str]:
-        """Return the tables that a task would have known if they had rows before it."""
+    def find_undecodable_tables(self, outcome: Any) -> set[str]:
+        """Return the tables whose records this task could not decode because their definitions are only in earlier
+        tasks.
+        """
 
     def is_cut(self, first: Any, second: Any) -> bool:
         """Return True if a transaction continues from one task in the next; both must then be one task."""
@@ -231,7 +233,7 @@ class TypedRows(msgspec.Struct, frozen=True):
         return self.options.per_table
 
     @property
-    def is_counted(self) -> bool:
+    def needs_record_numbers(self) -> bool:
         """True if rows are counted."""
         return bool(self.options.skip) or self.options.limit is not None
 
@@ -274,7 +276,7 @@ class TypedRows(msgspec.Struct, frozen=True):
                 break
         router.flush()
 
-    def find_unplaced(self, outcome: RouterSummary) -> set[str]:
+    def find_undecodable_tables(self, outcome: RouterSummary) -> set[str]:
         """Return the tables without rows so far whose records could not be decoded."""
         return outcome.unplaced if self.per_table else set()
 
@@ -321,13 +323,13 @@ class MergedTable:
     """A table of the output: the rows that all tasks spooled for it, in the order of the log."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.history, self.spooled = name, TableHistory(), list[SpooledTable]()
+        self.name, self.history, self.spooled = name, SpooledDefinitions(), list[SpooledTable]()
 
     def is_consistent(self, one: SpooledTable, kind: RowKind) -> bool:
         """Return True if the rows of a task can be converted exactly to the columns of the table so far."""
         if not self.history.evolution.kinds or not one.definitions:
             return True
-        history = TableHistory(self.history.to_known(self.name))
+        history = SpooledDefinitions(self.history.to_known(self.name))
         for table, place in one.definitions:
             history.add_definition(table, place)
         local, merged = TableEvolution(), history.evolution
@@ -384,7 +386,7 @@ def merge_tables(
         known = tuple(one.history.to_known(one.name) for one in tables.values())
         keys = [one.name if kind.per_table else "" for one in result.tables]
         pairs = [(tables.get(key), one) for key, one in zip(keys, result.tables, strict=True)]
-        is_misplaced = not kind.find_unplaced(result.outcome).isdisjoint(tables)
+        is_misplaced = not kind.find_undecodable_tables(result.outcome).isdisjoint(tables)
         is_repeating = not result.finding_tally.diverging_tables.isdisjoint(reported)
         is_consistent = all(table is None or table.is_consistent(one, kind) for table, one in pairs)
         if is_misplaced or is_repeating or not is_consistent:
@@ -460,7 +462,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         task_count = max(
             self.shape.estimate_file_count(size, parallel), min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE))
         )
-        if parallel == 1 or self.kind.is_counted or task_count == 1:
+        if parallel == 1 or self.kind.needs_record_numbers or task_count == 1:
             request = self.request_for(self.build_members(inputs))
             pieces = tuple(map(TaskPiece, request.members))
             return request, inputs, [SpoolTask(0, pieces, is_whole_log=True)]

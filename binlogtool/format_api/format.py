@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.row_outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.format_api.schema_fields import BodySchema
-from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
-    from binlogtool.format_api.tables_and_changes import EventGroupReader
+    from binlogtool.format_api.row_outputs import EventGroupReader
 
 
 RowChange = Mapping[str, Any]
@@ -518,7 +518,7 @@ def _make_correcting_reader(read: RangeReader, flip: HeaderFlip) -> RangeReader:
     return patched
 
 
-def make_correcting_layout(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLayout:
+def make_layout_with_corrected_header(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLayout:
     """Return a layout made of the corrected head, for reading the uncorrected file."""
 
     def decrypt(read: RangeReader) -> BufferDecryptor:

@@ -154,7 +154,7 @@ class InnerLevel(msgspec.Struct, frozen=True):
 
 
 class RowLevel(msgspec.Struct, frozen=True):
-    """Chain of rows inside a frame's payload: they tile `[frames[start], frames[end])`, or its unpacked form, exactly.
+    """Rows inside the payload of a frame; they fill `[frames[start], frames[end])`, packed or unpacked, without a gap.
 
     Args:
         selector, codecs: the frame column whose value selects the decompressor; values not in `codecs` = not
@@ -594,7 +594,7 @@ _KERNEL_LOADERS: dict[int, Callable[[], Callable[[Any, int], int]]] = {
 
 
 class Checksum(msgspec.Struct, frozen=True, dict=True):
-    """Reflected 32-bit CRC. `init`, `xorout`: the register's initial value and the final xor (Rocksoft model).
+    """Reflected 32-bit CRC, parameters as in the Rocksoft model: `init` = initial register, `xorout` = final XOR.
 
     check: value for the ASCII string "123456789".
     """

@@ -37,7 +37,7 @@ LIMIT = "limit"
 POLICIES = ("server", "strict", "force")
 
 
-class Ruling(NamedTuple):
+class RecordOutcome(NamedTuple):
     """Outcome of the records `[first, stop)`; numbers count all records of the replay from 0, in reading order.
 
     verb: APPLIED, SKIPPED or REJECTED. reason: one of the format's `ReplayRules.reasons`.
@@ -154,19 +154,19 @@ class ReplayOutcome(msgspec.Struct, frozen=True):
 
 
 class Replayer(Protocol):
-    """Decider of the outcome of the records of one replay. By its end every record must have a ruling, in any order."""
+    """Decide what happens to each record of one replay. By its end every record must have an outcome, in any order."""
 
     def plan_reads(self) -> ReadPlan:
         """Return the plan of the files that the server reads; called first."""
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Take the records `[first, first + len(records))` of a file; return the rulings known so far, on any records.
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
+        """Take the records `[first, first + len(records))` of a file; return the outcomes known so far, of any records.
 
         After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
         """
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Return the remaining rulings after the last record, and the outcome."""
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
+        """Return the remaining record outcomes after the last record, and the outcome of the replay."""
 
 
 PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
@@ -211,8 +211,8 @@ class ObjectCount(NamedTuple):
     last_seq: int
 
 
-class BatchRuling(NamedTuple):
-    """One ruling for all records of a batch up to `stop`. object_counts: one per object, ordered by name or id."""
+class BatchOutcome(NamedTuple):
+    """The same outcome for all records of a batch up to `stop`. object_counts: one per object, by name or id."""
 
     stop: int
     verb: str
@@ -221,16 +221,16 @@ class BatchRuling(NamedTuple):
 
 
 class CompiledReplay(Protocol):
-    """Compiled code for records that need no individual ruling.
+    """Compiled code for records that need no individual record outcome.
 
     The `Replayer` and `EffectReader` handle all other records, and share the state with this code.
     """
 
-    def rule_on_batch(
+    def decide_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
-    ) -> BatchRuling | None:
+    ) -> BatchOutcome | None:
         """Rule on the first of the records `[start, stop)` of a file's batch; None = the first record needs its own
-        ruling.
+        record_outcome.
 
         Args:
             context: context of the file's layout.
@@ -304,28 +304,28 @@ def _sort_nested(value: Any) -> Any:
     return value
 
 
-def make_rulings(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
-    """Combine one (verb, reason) per record, from record `first` on, into as few rulings as possible."""
+def make_outcomes(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[RecordOutcome]:
+    """Combine one (verb, reason) per record, from record `first` on, into as few record outcomes as possible."""
     start, last = first, None
     number = first
     for number, outcome in enumerate(verbs, first):
         if outcome != last:
             if last is not None:
-                yield Ruling(start, number, *last)
+                yield RecordOutcome(start, number, *last)
             start, last = number, outcome
     if last is not None:
-        yield Ruling(start, number + 1, *last)
+        yield RecordOutcome(start, number + 1, *last)
 
 
-def join_rulings(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
-    """Join adjacent rulings that are equal, because recording them in one step is cheaper."""
-    last: Ruling | None = None
-    for ruling in rulings:
-        if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:
-            last = Ruling(last.first, *ruling[1:])
+def join_outcomes(record_outcomes: Iterable[RecordOutcome]) -> Iterator[RecordOutcome]:
+    """Join adjacent record outcomes that are equal, because recording them in one step is cheaper."""
+    last: RecordOutcome | None = None
+    for record_outcome in record_outcomes:
+        if last is not None and last.stop == record_outcome.first and last[2:] == record_outcome[2:]:
+            last = RecordOutcome(last.first, *record_outcome[1:])
             continue
         if last is not None:
             yield last
-        last = ruling
+        last = record_outcome
     if last is not None:
         yield last

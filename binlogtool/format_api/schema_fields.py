@@ -78,7 +78,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(*uses: Callable[..., Any], native: str = "", inline: bool = False) -> Callable[[F], F]:
-    """Mark a function as a kernel, which is a part of its callers if it is `inline`. uses: the kernels that it calls.
+    """Decorator: compile this function as a kernel. uses: kernels that it calls. inline: copy its code into the
+    callers.
 
     native: the equivalent function of `schema/runtime.c`, used instead of the translated source.
     """

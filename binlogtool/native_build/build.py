@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _generate_source() -> str:
-    from binlogtool.native_build.function_list import collect_library_source
+    from binlogtool.native_build.collect_kernels import collect_library_source
 
     return collect_library_source().write_text()
 

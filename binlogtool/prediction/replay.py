@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from binlogtool import limits
 from binlogtool.core import progress
+from binlogtool.core.decode_batches import CompiledBodyDecoder
 from binlogtool.core.open_file import find_format
 from binlogtool.core.open_log import LogReader
-from binlogtool.core.record_blocks import CompiledBodyDecoder
-from binlogtool.core.record_filter import RecordRange, next_python_run
+from binlogtool.core.record_filter import RecordRange, next_fallback_count
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
 from binlogtool.core.resolve_paths import LogGroup, NoLogFoundError, find_newest, unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
@@ -34,16 +34,16 @@ from binlogtool.format_api.replay import (
     SKIPPED,
     UNTIL,
     VERBS,
-    BatchRuling,
+    BatchOutcome,
     CompiledReplay,
     EffectReader,
     ReadPlan,
+    RecordOutcome,
     Replayer,
     ReplayOutcome,
     ReplayRules,
     ReplayStop,
-    Ruling,
-    join_rulings,
+    join_outcomes,
 )
 from binlogtool.prediction.replay_options import (
     TIME_LIMIT_TEXT,
@@ -332,9 +332,9 @@ MIN_STORE_MEMORY = 1 << 20
 """Minimum memory, in bytes, for a row store of compiled code."""
 
 _MIN_RULED_RUN, _MIN_KEPT_RUN = 32, 8
-"""Minimum records of a compiled run that make up for the switch: for rulings, and for storing rows only."""
+"""Minimum records of a compiled run that make up for the switch: for record outcomes, and for storing rows only."""
 
-OnCompiledRun = Callable[[str, BatchRuling, int], None]
+OnCompiledRun = Callable[[str, BatchOutcome, int], None]
 """Callback for compiled runs: (file name, compiled run, number of its records)."""
 
 
@@ -358,13 +358,13 @@ class CompiledReplayRunner(msgspec.Struct):
         """Replay a range of records; yield, in order, the blocks whose decisions Python must make."""
         position, stop, context = record_range.start, record_range.stop, record_range.decoder.layout.context
         while position < stop:
-            compiled_run = self.quick.rule_on_batch(name, context, record_range.batch, position, stop, self.compiled)
+            compiled_run = self.quick.decide_batch(name, context, record_range.batch, position, stop, self.compiled)
             reached = position if compiled_run is None else compiled_run.stop
             if compiled_run is not None:
                 on_compiled_run(name, compiled_run, reached - position)
                 self._keep_rows(record_range, position, reached)
             if reached < stop:
-                self._ruling = next_python_run(self._ruling, reached - position, _MIN_RULED_RUN)
+                self._ruling = next_fallback_count(self._ruling, reached - position, _MIN_RULED_RUN)
                 batch_end = min(reached + self._ruling, stop)
                 yield from record_range.decode_blocks(reached, batch_end)
                 reached = batch_end
@@ -376,7 +376,7 @@ class CompiledReplayRunner(msgspec.Struct):
         while position < stop:
             reached = self.quick.store_changes(self.rows, record_range.batch, position, stop)
             if reached < stop:
-                self._keeping = next_python_run(self._keeping, reached - position, _MIN_KEPT_RUN)
+                self._keeping = next_fallback_count(self._keeping, reached - position, _MIN_KEPT_RUN)
                 batch_end = min(reached + self._keeping, stop)
                 context = record_range.decoder.layout.context
                 self.state.apply_changes(self.quick.decode_changes(context, record_range.batch, reached, batch_end))
@@ -616,9 +616,9 @@ class _LogReplay:
         itinerary = self._replayer.plan_reads()
         self._stop, self._files = itinerary.refusal, itinerary.read
         self._read_files(itinerary.base)
-        rulings, outcome = self._replayer.finish()
-        for ruling in rulings:
-            self._decide_waiting(ruling)
+        record_outcomes, outcome = self._replayer.finish()
+        for record_outcome in record_outcomes:
+            self._decide_waiting(record_outcome)
         self._stop = self._stop or outcome.stop
         self._skip_remaining(itinerary)
         return self._make_result(itinerary, outcome)
@@ -675,7 +675,7 @@ class _LogReplay:
             elif isinstance(segment, RecordBlock):
                 yield segment
 
-    def _count_compiled_run(self, name: str, compiled_run: BatchRuling, count: int) -> None:
+    def _count_compiled_run(self, name: str, compiled_run: BatchOutcome, count: int) -> None:
         self._records_fed += count
         self._records_reached[name] += count
         self._decisions[compiled_run.verb] += count
@@ -748,13 +748,13 @@ class _LogReplay:
         first, self._records_fed = self._records_fed, self._records_fed + len(block)
         self._records_reached[name] += len(block)
         decided = bytearray(len(block))
-        for ruling in join_rulings(self._replayer.feed(name, first, block)):
-            if ruling.first < first:
-                self._decide_waiting(ruling._replace(stop=min(ruling.stop, first)))
-            start, stop = max(ruling.first - first, 0), ruling.stop - first
+        for record_outcome in join_outcomes(self._replayer.feed(name, first, block)):
+            if record_outcome.first < first:
+                self._decide_waiting(record_outcome._replace(stop=min(record_outcome.stop, first)))
+            start, stop = max(record_outcome.first - first, 0), record_outcome.stop - first
             if start < stop:
                 decided[start:stop] = b"\1" * (stop - start)
-                self._decide_records(block, start, stop, ruling.verb, ruling.reason)
+                self._decide_records(block, start, stop, record_outcome.verb, record_outcome.reason)
         if 0 in decided:
             self._undecided_records.add(first, block, decided)
         if self._undecided_records.bytes > self._options.limits.max_memory:
@@ -763,11 +763,11 @@ class _LogReplay:
 
     # -- accounting ------------------------------------------------------------------------------------------------
 
-    def _decide_waiting(self, ruling: Ruling) -> None:
-        """Apply a ruling to records that were passed to the rules earlier."""
-        for number in range(ruling.first, ruling.stop):
+    def _decide_waiting(self, record_outcome: RecordOutcome) -> None:
+        """Apply a record outcome to records that were passed to the rules earlier."""
+        for number in range(record_outcome.first, record_outcome.stop):
             block, i = self._undecided_records.pop(number)
-            self._decide_records(block, i, i + 1, ruling.verb, ruling.reason)
+            self._decide_records(block, i, i + 1, record_outcome.verb, record_outcome.reason)
 
     def _decide_records(self, block: RecordBlock, start: int, stop: int, verb: str, reason: str) -> None:
         self._decisions[verb] += stop - start
@@ -802,11 +802,11 @@ class _LogReplay:
         return tally
 
     def _skip_remaining(self, itinerary: ReadPlan) -> None:
-        """Skip the records without a ruling: after the stop, after `--until`, or in files that were not read."""
+        """Skip the records without an outcome: after the stop, after `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._options.until is None else UNTIL
         reason = LIMIT if self._clock.is_over else reason
         for number in list(self._undecided_records.iter_numbers()):
-            self._decide_waiting(Ruling(number, number + 1, SKIPPED, reason))
+            self._decide_waiting(RecordOutcome(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
             missing = file.records - self._records_reached[file.name]
             if missing > 0:

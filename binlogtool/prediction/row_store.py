@@ -479,7 +479,7 @@ class ReplayState(msgspec.Struct):
 
         Objects beyond `max_objects` are summed up.
         """
-        totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.base_states().items()}, max_objects)
+        totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.get_keyless_states().items()}, max_objects)
         for entries in self._iter_parts():
             for (kept, key), entry in entries.items():
                 totals.add_entry(kept, key, entry)
@@ -496,8 +496,10 @@ class ReplayState(msgspec.Struct):
         """Return how often the object was emptied."""
         return self._epochs.get(kept_name, 0)
 
-    def base_states(self) -> dict[str, tuple[int, ObjectState]]:
-        """Return the epoch and the keyless rows of each object that was emptied or has such rows, by name."""
+    def get_keyless_states(self) -> dict[str, tuple[int, ObjectState]]:
+        """Return name -> (number of times emptied, keyless rows) for objects that were emptied or have rows without a
+        key.
+        """
         result = {}
         for kept in {**self._epochs, **self._keyless_rows}:
             name, rows = self._current_names.get(kept, kept), self._keyless_rows.get(kept) or ObjectState()

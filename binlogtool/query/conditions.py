@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.json_values import encode_text
+from binlogtool.format_api.encode_json import encode_text
 
 # --- Terms of a condition, and the comparison of two values ---
 

@@ -91,7 +91,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 def compile_condition(text: str) -> Condition:
     """Compile an expression. Raises UsageError: it is invalid; the message names the column."""
-    from binlogtool.query.grammar import parse_expression  # imports pyparsing
+    from binlogtool.query.parse_where import parse_expression  # imports pyparsing
 
     term = parse_expression(text)
     names = frozenset(str(field.path[0]) for field in _iter_fields(term))
@@ -135,7 +135,9 @@ def _iter_fields(term: Term) -> Iterator[MemberPath]:
 
 
 def _compile_columns(term: Term, negated: bool, known_members: Sequence[str]) -> _ColumnEvaluator:
-    """Compile the highest truth value possible for a term if only these members are known; `not` moves to the tests."""
+    """Compile a term to a filter that keeps every record that may match, given only these columns; NOT is pushed down
+    to the comparisons.
+    """
     if isinstance(term, NotTerm):
         return _compile_columns(term.term, not negated, known_members)
     if isinstance(term, Comparison):

@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from binlogtool.core.processes import find_holders
+from binlogtool.core.open_file_holders import find_holders
 from binlogtool.errors import LimitError, RefusedError
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import MIB

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.encode_json import pick_members
 from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece, is_header_correction
-from binlogtool.format_api.json_values import pick_members
 from binlogtool.verification import verify_report
 from binlogtool.verification.verify_report import FileReport, SkippedFiles
 

@@ -28,7 +28,7 @@ from binlogtool.format_api.format import (
     VerifiedFile,
     is_header_correction,
 )
-from binlogtool.repair.atomic_file_changes import describe_leftovers
+from binlogtool.repair.execute_plan import describe_leftovers
 from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.plan import (
     CUTTABLE,
@@ -114,7 +114,7 @@ def _count_lost_records(
 def note_derived_losses(
     log: LogGroup, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
 ) -> Iterator[str]:
-    """Yield notes about removed records that only repeat information of other records."""
+    """Yield a note for removed records that only repeat earlier records, so that no data is lost."""
     reports_by_path = {one.path: one for one in reports}
     for file in files:
         if file.action == "none" or file.path not in reports_by_path:
@@ -478,7 +478,7 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
         plan = replace(plan, cut_valid_records=max(0, (report.records or 0) - (after.records or 0)))
     proof |= {"not_clean": unclean} if (unclean := list_unclean_findings(after, salvage=policy.salvage)) else {}
     missing = _describe_missing_records(result.salvaged, after, format_.repair) if policy.salvage else ()
-    return FilePlanDraft(bind_to_file(plan), (*result.notes, *missing), result.reasons, predicted_file)
+    return FilePlanDraft(add_file_hashes(plan), (*result.notes, *missing), result.reasons, predicted_file)
 
 
 def _describe_missing_records(salvaged: SalvagedContent, after: FileReport, repair: RepairRules) -> tuple[str, ...]:
@@ -500,7 +500,7 @@ def find_transaction_end(report: FileReport, format_: Format) -> int:
     return int(report.details[format_.repair.transactions])
 
 
-def bind_to_file(plan: FilePlan) -> FilePlan:
+def add_file_hashes(plan: FilePlan) -> FilePlan:
     """Return the plan with the hashes of the kept and the cut bytes, and the identity of the file.
 
     Raises:
@@ -783,7 +783,7 @@ def _plan_joint_repair(
     if policy.transactions:
         find_transaction_end(report.files[0], examiner.get_format(report.files[0].format))
     joint_plan = plan_joint_repair(path, report, examiner, policy)
-    files = tuple(one if one.action == "none" else bind_to_file(one) for one in joint_plan.files)
+    files = tuple(one if one.action == "none" else add_file_hashes(one) for one in joint_plan.files)
     reasons, target = joint_plan.reasons, os.path.abspath(path)
     kind, left = report.files[0].format, report.skipped
     return RepairPlan(kind, bool(reasons), reasons, files, target, policy, joint_plan.notes, left), joint_plan.report
@@ -800,9 +800,11 @@ def _plan_list_fix(log: LogGroup, fix: FileFix) -> FilePlan:
     like = None if fix.like is None else log.member_path(fix.like)
     size = 0 if like is not None else os.stat(path).st_size
     if fix.content is None:
-        return bind_to_file(FilePlan(path, size, "remove", None, size, 0, proof, None, None))
+        return add_file_hashes(FilePlan(path, size, "remove", None, size, 0, proof, None, None))
     pieces = (ResultPiece(data=fix.content),)
-    return bind_to_file(FilePlan(path, size, "rewrite", None, 0, 0, proof, None, None, pieces=pieces, made_like=like))
+    return add_file_hashes(
+        FilePlan(path, size, "rewrite", None, 0, 0, proof, None, None, pieces=pieces, made_like=like)
+    )
 
 
 def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], list[str]]:

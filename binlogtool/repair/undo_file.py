@@ -356,7 +356,7 @@ def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
     return True
 
 
-def prove_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> None:
+def check_undo_reproduces_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> None:
     """Check, without writing, that the undo file reproduces the original of a file.
 
     Raises:

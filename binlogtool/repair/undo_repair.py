@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UnknownFormatError, name_os_errors
-from binlogtool.repair import atomic_file_changes as transaction
-from binlogtool.repair.atomic_file_changes import (
+from binlogtool.repair import execute_plan as transaction
+from binlogtool.repair.execute_plan import (
     check_interrupted,
     finish_repair,
     open_for_change,
@@ -25,9 +25,9 @@ from binlogtool.repair.undo_file import (
     UNDONE,
     UndoEntry,
     UndoFile,
+    check_undo_reproduces_original,
     find_file_state,
     parse_log_name,
-    prove_original,
     read_intended_undo,
     read_undo_file,
     refuse_foreign_owner,
@@ -141,7 +141,7 @@ def _undo_repair(system: SystemCalls, undo: UndoFile, held: ExitStack, allow_net
     refuse_without_space(system, _compute_needed_space(entries))
     if len(entries) > 1:
         for entry in entries:
-            prove_original(system, undo, entry)
+            check_undo_reproduces_original(system, undo, entry)
     with DeferredSignals():
         intent_path = _publish_intent(system, undo)
         done = [entry for entry in entries if restore_file(system, undo, entry)]

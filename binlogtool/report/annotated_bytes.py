@@ -43,9 +43,9 @@ from binlogtool.annotation.compare_logs import (
     row_bytes,
 )
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import JsonStyle, encode_in_pieces, pick_members
+from binlogtool.format_api.encode_json import JsonStyle, encode_in_pieces, pick_members
+from binlogtool.report.format_text import format_count, format_offset, format_quantity
 from binlogtool.report.verify_and_plan_text import findings_to_json
-from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.terminal.escape import escape
 from binlogtool.terminal.hexdump import (
     HexdumpOptions,

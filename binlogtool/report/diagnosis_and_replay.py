@@ -16,11 +16,11 @@ from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import BinlogtoolError, join_names
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.json_values import TimeFormatter, encode_document, pick_members
+from binlogtool.format_api.encode_json import TimeFormatter, encode_document, pick_members
 from binlogtool.format_api.replay import VERBS, ReplayStop
 from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
 from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult
-from binlogtool.repair.diagnosis import (
+from binlogtool.repair.diagnose_startup import (
     OPEN,
     REFUSES,
     STARTS,
@@ -32,6 +32,15 @@ from binlogtool.repair.diagnosis import (
 )
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
+from binlogtool.report.format_text import (
+    format_command,
+    format_count,
+    format_finding,
+    format_offset,
+    format_quantity,
+    format_size,
+    quote_for_shell,
+)
 from binlogtool.report.verify_and_plan_text import (
     KEY_OPTION,
     NO_READ_OPTIONS,
@@ -47,15 +56,6 @@ from binlogtool.report.verify_and_plan_text import (
     suggest_after_plan,
     suggest_after_replay,
     suggest_after_verify,
-)
-from binlogtool.report.wording import (
-    format_command,
-    format_count,
-    format_finding,
-    format_offset,
-    format_quantity,
-    format_size,
-    quote_for_shell,
 )
 from binlogtool.terminal.escape import escape
 

@@ -1,6 +1,6 @@
 """Write records as JSON (by compiled code where possible), text cells, CSV, SQL or raw bytes.
 
-The columns of a block become structs that msgspec encodes in C; for the bodies see `core.record_blocks`.
+The columns of a block become structs that msgspec encodes in C; for the bodies see `core.decode_batches`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from binlogtool.core.record_blocks import BlockDecoder, CompiledRunWriter, LongValueWriter
+from binlogtool.core.decode_batches import BlockDecoder, CompiledRunWriter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.errors import suggest_names
 from binlogtool.findings import Finding, finding_to_value
-from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
-from binlogtool.format_api.json_values import (
+from binlogtool.format_api.encode_json import (
     DEFAULT_STYLE,
     BodyEncoder,
     JsonStyle,
@@ -34,7 +33,8 @@ from binlogtool.format_api.json_values import (
     to_json_bytes,
     to_json_text,
 )
-from binlogtool.report.wording import format_count
+from binlogtool.format_api.format import JsonLine, LongValue, RecordDescriber, RecordText, RowChange, RowChanges
+from binlogtool.report.format_text import format_count
 from binlogtool.terminal.escape import escape, escape_json
 
 if TYPE_CHECKING:

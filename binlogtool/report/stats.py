@@ -14,9 +14,9 @@ from xml.sax.saxutils import escape as xml_escaped
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.json_values import TimeFormatter, encode_document
+from binlogtool.format_api.encode_json import TimeFormatter, encode_document
 from binlogtool.report.dump import describe_body, encode_csv, load_describer
-from binlogtool.report.wording import format_count, format_duration, format_quantity, format_size
+from binlogtool.report.format_text import format_count, format_duration, format_quantity, format_size
 from binlogtool.terminal.escape import escape
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.errors import join_names
 from binlogtool.exit_status import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
+from binlogtool.format_api.encode_json import encode_in_pieces, pick_members
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.format_api.json_values import encode_in_pieces, pick_members
 from binlogtool.repair.plan import (
     CUTTABLE,
     EMPTY_RESULT,
@@ -31,7 +31,7 @@ from binlogtool.repair.plan import (
     UndoPlan,
     WrittenFile,
 )
-from binlogtool.report.wording import (
+from binlogtool.report.format_text import (
     format_command,
     format_count,
     format_finding,

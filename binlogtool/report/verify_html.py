@@ -24,9 +24,7 @@ from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
-from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
-from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
-from binlogtool.report.wording import (
+from binlogtool.report.format_text import (
     format_command,
     format_count,
     format_finding,
@@ -34,6 +32,8 @@ from binlogtool.report.wording import (
     format_quantity,
     format_size,
 )
+from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
+from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
 from binlogtool.schema import backends
 from binlogtool.verification.verify import DEPTHS
 

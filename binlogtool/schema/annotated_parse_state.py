@@ -188,7 +188,7 @@ class ShapeRecorder:
 
 
 class LearningStopper(Subconstruct):  # type: ignore[misc]
-    """Part that may read more than its own bytes, or whose parse depends on more than expressions.
+    """Field whose parse depends on bytes outside of it; array elements with such a field are never cached as a shape.
 
     Attributes:
         ends: True if it only checks whether bytes are left.
@@ -474,9 +474,7 @@ class Trace:
         return self.prefix[:-1]
 
     def __add__(self, text: str) -> str:
-        """Return a plain string: a construct class that extends its path leaves the trace, so nothing below it has
-        rows.
-        """
+        """Return a plain string, so that fields below an untraced construct class add no rows."""
         return str(self) + text
 
     def add_leaf(self, path: str, start: int, end: int, value: Any, meaning: str = "", ok: bool = True) -> None:

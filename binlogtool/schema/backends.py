@@ -1,4 +1,4 @@
-"""Choose the backend of the scanners; run walks and kernels as native code.
+"""Choose the native or the Python backend, and run scan loops and kernels on it.
 
 Functions that the library lacks run as Python: walks of schemas that were not enumerated for the build, and kernels
 that changed after it.
@@ -27,8 +27,8 @@ from binlogtool.schema.native_library import (
     make_kernel_name,
     make_symbol,
 )
+from binlogtool.schema.program import U64, Program, wrap_int64
 from binlogtool.schema.scanner import Backend, Scanner, compute_scratch_size, find_checksums, generate_walk
-from binlogtool.schema.schema_operations import U64, Program, wrap_int64
 
 # --- Native walks and kernels ---
 

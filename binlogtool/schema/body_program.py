@@ -32,7 +32,7 @@ from binlogtool.format_api.schema_fields import (
     ZeroMeansAbsent,
     make_truncation_error,
 )
-from binlogtool.schema import schema_operations
+from binlogtool.schema import program
 from binlogtool.schema.compile_schema import (
     LOWERING_RULES,
     NO_VALUE,
@@ -54,7 +54,7 @@ from binlogtool.schema.compile_schema import (
     merge_bindings,
     unwrap_binding,
 )
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     Assign,
     AssignRemaining,
     Binary,
@@ -294,7 +294,7 @@ class _BodyLowering(Lowering):
         left = join_path(path, "left")
         ops, binding = self._lower_branch(node.subcon, path, scope)
         enough = make_binary(">=", Ref(left, 0, POSITION_MAX), Num(node.subcon.sizeof()))
-        self.ops.append(schema_operations.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
+        self.ops.append(program.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
         return HiddenBinding(binding)
 
     def _lower_count(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -325,7 +325,7 @@ class _BodyLowering(Lowering):
             (make_binary("==", code, Num(number)), self._lower_chosen_field(field, path, scope))
             for number, field in node.fields.items()
         ]
-        look = schema_operations.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
+        look = program.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
         choice = ChooseCase(path, tuple(arms), self._lower_chosen_field(node.other, path, scope))
         self.ops.append(RepeatToEnd(path, (look, choice)))
         return scope
@@ -373,14 +373,14 @@ _BodyLowering.rules = (
 # --- What is shown of a lowered body ---
 
 
-class ShownNumber(msgspec.Struct, frozen=True):
+class OutputNumber(msgspec.Struct, frozen=True):
     """Integer that `dump` shows, from the variable `path`."""
 
     path: str
     signed: bool
 
 
-class ShownEnum(msgspec.Struct, frozen=True):
+class OutputEnum(msgspec.Struct, frozen=True):
     """Shown integer with names for some of its values."""
 
     path: str
@@ -388,7 +388,7 @@ class ShownEnum(msgspec.Struct, frozen=True):
     names: tuple[tuple[int, str], ...]
 
 
-class ShownBytes(msgspec.Struct, frozen=True):
+class OutputBytes(msgspec.Struct, frozen=True):
     """Shown bytes, from the operation at `path`.
 
     Attributes:
@@ -400,24 +400,24 @@ class ShownBytes(msgspec.Struct, frozen=True):
     given: tuple[tuple[str, bool], ...] = ()
 
 
-class ShownGroup(msgspec.Struct, frozen=True):
+class OutputGroup(msgspec.Struct, frozen=True):
     """Shown group of nested members; `is_list`: only their values are shown."""
 
-    members: tuple[ShownMember, ...]
+    members: tuple[OutputMember, ...]
     is_list: bool = False
 
 
-class ShownList(msgspec.Struct, frozen=True):
+class OutputList(msgspec.Struct, frozen=True):
     """Shown list, whose elements the operation at `path` produces. element: form of each element."""
 
     path: str
     element: ShownValue
 
 
-class ShownTitle(msgspec.Struct, frozen=True):
+class OutputTitle(msgspec.Struct, frozen=True):
     """Text composed of other values; None = null. Strings are constant; an `ArgumentNumber` is not in the body."""
 
-    parts: tuple[str | ShownNumber | ShownBytes | ArgumentNumber, ...] | None
+    parts: tuple[str | OutputNumber | OutputBytes | ArgumentNumber, ...] | None
 
 
 class ArgumentNumber(msgspec.Struct, frozen=True):
@@ -426,10 +426,10 @@ class ArgumentNumber(msgspec.Struct, frozen=True):
     name: str
 
 
-ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | ShownTitle
+ShownValue = OutputNumber | OutputEnum | OutputBytes | OutputGroup | OutputList | OutputTitle
 
 
-class ShownMember(msgspec.Struct, frozen=True):
+class OutputMember(msgspec.Struct, frozen=True):
     """Named shown value. test: the value exists if this is not 0; None = always."""
 
     name: str
@@ -437,40 +437,42 @@ class ShownMember(msgspec.Struct, frozen=True):
     test: Expr | None
 
 
-def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
+def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[OutputMember, ...]:
     """Return the members that are shown of a body. Raises UnlowerableError: a member cannot be compiled."""
     members = tuple(_iter_members(body.fields, ""))
     if body_schema.title is None:
         return members
     name, template = body_schema.title
     value_by_name = {member.name: member.value for member in _iter_members(body.fields, "", include_hidden=True)}
-    return ShownMember(
+    return OutputMember(
         name,
-        ShownTitle(None if template is None else tuple(_parse_title(template, value_by_name, body_schema.parameters))),
+        OutputTitle(None if template is None else tuple(_parse_title(template, value_by_name, body_schema.parameters))),
         None,
     ), *members
 
 
 def _parse_title(
     template: str, value_by_name: Mapping[str, ShownValue], arguments: tuple[str, ...]
-) -> Iterator[str | ShownNumber | ShownBytes | ArgumentNumber]:
+) -> Iterator[str | OutputNumber | OutputBytes | ArgumentNumber]:
     for index, part in enumerate(re.split(r"\{(\w+)\}", template)):
         value = value_by_name.get(part)
         if not index % 2:
             yield part
         elif part in arguments:
             yield ArgumentNumber(part)
-        elif isinstance(value, ShownNumber | ShownBytes):
+        elif isinstance(value, OutputNumber | OutputBytes):
             yield value
         else:
             raise UnlowerableError(part, "it is neither a number nor a text")
 
 
-def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
+def _iter_members(
+    fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False
+) -> Iterator[OutputMember]:
     for name, field in fields.items():
         inner, test, title = _unwrap_member(field, name, include_hidden)
         if not isinstance(inner, HiddenBinding):
-            yield ShownMember(title, make_shown_value(inner, f"{prefix}{name}"), test)
+            yield OutputMember(title, make_output_value(inner, f"{prefix}{name}"), test)
 
 
 def _unwrap_member(field: Binding, name: str, include_hidden: bool) -> tuple[Binding, Expr | None, str]:
@@ -483,7 +485,7 @@ def _unwrap_member(field: Binding, name: str, include_hidden: bool) -> tuple[Bin
     return field, test, name
 
 
-def make_shown_value(field: Binding, path: str) -> ShownValue:
+def make_output_value(field: Binding, path: str) -> ShownValue:
     """Return the shown form of a field. Raises UnlowerableError: it cannot be compiled."""
     match field:
         case (
@@ -491,19 +493,19 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
             | FlagInteger(ref=Ref(path=variable, lo=lo))
             | MaskedInt(ref=Ref(path=variable, lo=lo))
         ):
-            return ShownNumber(variable, lo < 0)
+            return OutputNumber(variable, lo < 0)
         case NamedInteger(ref=Ref(path=variable, lo=lo), numbers=numbers):
-            return ShownEnum(variable, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
+            return OutputEnum(variable, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
         case ByteRangeField(path=variable, leaf=leaf, given=given):
-            return ShownBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
+            return OutputBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
         case StructScope(names=names):
-            return ShownGroup(tuple(_iter_members(names, f"{path}.")), isinstance(field, SequenceScope))
+            return OutputGroup(tuple(_iter_members(names, f"{path}.")), isinstance(field, SequenceScope))
         case ListField(path=variable, element=element):
-            return ShownList(variable, make_shown_value(element, path))
+            return OutputList(variable, make_output_value(element, path))
     raise UnlowerableError(path, getattr(field, "why", "it cannot be shown"))
 
 
-def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
+def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, OutputMember]]:
     """Yield (name, field) of all fields except groups and renamed ones; those of a group exist if the group does."""
     for name, field in fields.items():
         inner, test, title = _unwrap_member(field, name, include_hidden=True)
@@ -511,40 +513,40 @@ def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMemb
             continue
         if isinstance(inner, StructScope):
             for inner_name, member in iter_all_fields(inner.names):
-                yield inner_name, ShownMember(inner_name, member.value, test if member.test is None else member.test)
+                yield inner_name, OutputMember(inner_name, member.value, test if member.test is None else member.test)
             continue
         try:
-            yield name, ShownMember(name, make_shown_value(inner, name), test)
+            yield name, OutputMember(name, make_output_value(inner, name), test)
         except UnlowerableError:
             continue
 
 
-def iter_shown(members: Iterable[ShownMember]) -> Iterator[ShownMember]:
+def iter_shown(members: Iterable[OutputMember]) -> Iterator[OutputMember]:
     """Yield the members and all nested ones; the form of the elements of a list is a member without a name."""
     for member in members:
         yield member
         match member.value:
-            case ShownGroup(members=inner):
+            case OutputGroup(members=inner):
                 yield from iter_shown(inner)
-            case ShownList(element=element):
-                yield from iter_shown((ShownMember("", element, None),))
+            case OutputList(element=element):
+                yield from iter_shown((OutputMember("", element, None),))
 
 
-def find_needed_paths(members: Iterable[ShownMember]) -> set[str]:
+def find_needed_paths(members: Iterable[OutputMember]) -> set[str]:
     """Return the variables and byte ranges that are used to show the members."""
     paths = find_test_paths(members)
     for member in iter_shown(members):
         match member.value:
-            case ShownTitle(parts=parts):
-                paths |= {part.path for part in parts or () if isinstance(part, ShownNumber | ShownBytes)}
-            case ShownBytes(path=path, given=given):
+            case OutputTitle(parts=parts):
+                paths |= {part.path for part in parts or () if isinstance(part, OutputNumber | OutputBytes)}
+            case OutputBytes(path=path, given=given):
                 paths |= {path, *(name for name, _ in given)}
-            case ShownNumber(path=path) | ShownEnum(path=path) | ShownList(path=path):
+            case OutputNumber(path=path) | OutputEnum(path=path) | OutputList(path=path):
                 paths.add(path)
     return paths
 
 
-def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
+def find_test_paths(members: Iterable[OutputMember]) -> set[str]:
     """Return the variables that determine which members exist, including nested members."""
     tests = (member.test for member in iter_shown(members))
     return {path for test in tests if test is not None for path in iter_references(test)}

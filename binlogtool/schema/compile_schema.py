@@ -33,7 +33,7 @@ from binlogtool.format_api.schema_fields import (
     RecordKernel,
     ScalarKernel,
 )
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     ARITHMETIC,
     COMPARISONS,
     I64_MAX,

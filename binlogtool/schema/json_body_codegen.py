@@ -33,13 +33,13 @@ from binlogtool.schema import native_library
 from binlogtool.schema.backends import compile_generated, get_native_backend
 from binlogtool.schema.body_program import (
     ArgumentNumber,
-    ShownBytes,
-    ShownEnum,
-    ShownGroup,
-    ShownList,
-    ShownMember,
-    ShownNumber,
-    ShownTitle,
+    OutputBytes,
+    OutputEnum,
+    OutputGroup,
+    OutputList,
+    OutputMember,
+    OutputNumber,
+    OutputTitle,
     ShownValue,
     list_shown_members,
     lower_body,
@@ -47,7 +47,7 @@ from binlogtool.schema.body_program import (
 from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     MACHINE,
     Num,
     Repeat,
@@ -107,7 +107,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _emit_object(self, members: tuple[ShownMember, ...], *, is_list: bool = False) -> None:
+    def _emit_object(self, members: tuple[OutputMember, ...], *, is_list: bool = False) -> None:
         """Emit an object or a list; if its first member may be absent, a comma follows each, but not the last one."""
         ends_with_comma, test = bool(members) and members[0].test is not None, None
         self._append_text(b"[" if is_list else b"{")
@@ -129,8 +129,8 @@ class _JsonBodyGenerator(MachineBodyGenerator):
                 self.line("o -= 1")
         self._append_text(b"]" if is_list else b"}")
 
-    def _emit_member(self, member: ShownMember, comma_before: bool, comma_after: bool, is_list: bool) -> None:
-        leaf = member.value.leaf if isinstance(member.value, ShownBytes) else None
+    def _emit_member(self, member: OutputMember, comma_before: bool, comma_after: bool, is_list: bool) -> None:
+        leaf = member.value.leaf if isinstance(member.value, OutputBytes) else None
         is_named = not is_list and (leaf is None or not leaf.writes_members)
         name = json.dumps(member.name).encode() + b":" if is_named else b""
         self._append_text(b"," * comma_before + name)
@@ -139,21 +139,21 @@ class _JsonBodyGenerator(MachineBodyGenerator):
 
     def _emit_value(self, value: ShownValue | ArgumentNumber) -> None:
         match value:
-            case ShownNumber():
+            case OutputNumber():
                 self._pending.append(self._format_number_call(value))
             case ArgumentNumber(name=name):
                 self._pending.append(f"{self.kernels.add(put_unsigned)}({name}, out, o, z)")
-            case ShownEnum():
+            case OutputEnum():
                 self._emit_enum(value)
-            case ShownBytes(path=path, leaf=leaf, given=given):
+            case OutputBytes(path=path, leaf=leaf, given=given):
                 self._emit_leaf(self.names[path], leaf, given)
-            case ShownGroup(members=members, is_list=is_list):
+            case OutputGroup(members=members, is_list=is_list):
                 self._emit_object(members, is_list=is_list)
-            case ShownTitle(parts=None):
+            case OutputTitle(parts=None):
                 self._append_text(b"null")
-            case ShownTitle(parts=parts):
+            case OutputTitle(parts=parts):
                 self._emit_title(parts or ())
-            case ShownList(path=path, element=element):
+            case OutputList(path=path, element=element):
                 self._emit_list(self._lists[path], element)
 
     def _emit_list(self, op: Repeat, element: ShownValue) -> None:
@@ -170,11 +170,11 @@ class _JsonBodyGenerator(MachineBodyGenerator):
         self._append_text(b",")
         self._emit_pending()
 
-    def _format_number_call(self, value: ShownNumber | ShownEnum) -> str:
+    def _format_number_call(self, value: OutputNumber | OutputEnum) -> str:
         put = put_signed if value.signed else put_unsigned
         return f"{self.kernels.add(put)}({self.names[value.path]}, out, o, z)"
 
-    def _emit_enum(self, value: ShownEnum) -> None:
+    def _emit_enum(self, value: OutputEnum) -> None:
         self._emit_pending()
         for index, (number, name) in enumerate(value.names):
             self.line(f"{'el' if index else ''}if {self.names[value.path]} == {number}:")
@@ -186,12 +186,12 @@ class _JsonBodyGenerator(MachineBodyGenerator):
             self._pending.append(self._format_number_call(value))
             self._emit_pending()
 
-    def _emit_title(self, parts: Iterable[str | ShownNumber | ShownBytes | ArgumentNumber]) -> None:
+    def _emit_title(self, parts: Iterable[str | OutputNumber | OutputBytes | ArgumentNumber]) -> None:
         self._append_text(b'"')
         for part in parts:
             if isinstance(part, str):
                 self._append_text(json.dumps(part)[1:-1].encode())
-            elif isinstance(part, ShownBytes):
+            elif isinstance(part, OutputBytes):
                 if part.leaf is None or not part.leaf.unquoted:
                     raise UnlowerableError(part.path, "it has no text without quotes")
                 self._emit_put(self.names[part.path], part.leaf)

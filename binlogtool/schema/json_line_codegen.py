@@ -438,7 +438,7 @@ PICK_BUFFER_SIZE = 1 << 20
 _PICK_PARAMETERS = "asked, notes, out, z"
 
 
-class MemberPicker(RecordWriter):
+class MemberListWriter(RecordWriter):
     """Writer of a list of members for each record of one file, one line per record.
 
     Args:
@@ -464,7 +464,7 @@ class MemberPicker(RecordWriter):
         return WrittenRecords(memoryview(self._out)[: written.data], written.next_record, written.refused)
 
 
-class PickCode:
+class MemberListCode:
     """Generated function that writes lists of members. names: the order of the members."""
 
     def __init__(self, shape: MemberShape) -> None:
@@ -487,4 +487,4 @@ class PickCode:
             line("done = o")
 
 
-_make_pick_code = lru_cache(maxsize=16)(PickCode)
+_make_pick_code = lru_cache(maxsize=16)(MemberListCode)

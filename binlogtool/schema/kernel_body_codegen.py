@@ -1,4 +1,4 @@
-"""Generate code in the compiled subset that reads bodies, and kernels that read some fields of a body.
+"""Generate kernels that parse a record body or extract some of its fields.
 
 The text of a kernel runs as Python, too, with functions of `schema.backends` for those of `runtime.c`.
 """
@@ -14,16 +14,14 @@ from binlogtool.schema.backends import compile_generated
 from binlogtool.schema.body_program import (
     BodyPosition,
     LoweredBody,
-    ShownBytes,
-    ShownMember,
+    OutputBytes,
+    OutputMember,
     iter_all_fields,
     lower_body,
 )
 from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
-from binlogtool.schema.scanner import format_load, format_scalar_form
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     MACHINE,
     CheckCount,
     Expr,
@@ -36,6 +34,8 @@ from binlogtool.schema.schema_operations import (
     SkipBytes,
     get_fixed_size,
 )
+from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
+from binlogtool.schema.scanner import format_load, format_scalar_form
 
 
 class MachineBodyGenerator(BodyCodeGenerator):
@@ -49,7 +49,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
     end = "n"
     refusal = "-2"
 
-    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], kernels: KernelNames) -> None:
+    def __init__(self, body: LoweredBody, members: tuple[OutputMember, ...], kernels: KernelNames) -> None:
         super().__init__(body, members, BodyPosition("p", 0))
         self.kernels = kernels
 
@@ -150,7 +150,7 @@ class MachineBodyGenerator(BodyCodeGenerator):
 class _FieldsKernelGenerator(MachineBodyGenerator):
     """Generator of the lines of a kernel that returns fields."""
 
-    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], kernels: KernelNames) -> None:
+    def __init__(self, body: LoweredBody, members: tuple[OutputMember, ...], kernels: KernelNames) -> None:
         super().__init__(body, members, kernels)
         values = [self._variable(member) for member in members]
         self.refusal = ", ".join([*("0" for _ in values), "-2"])
@@ -160,10 +160,10 @@ class _FieldsKernelGenerator(MachineBodyGenerator):
         self.emit_operations(self.take_needed_operations())
         self.line(f"return {', '.join(values)}, {self.position}")
 
-    def _variable(self, member: ShownMember) -> str:
+    def _variable(self, member: OutputMember) -> str:
         """Return the variable with the number, or with the start of the bytes."""
         name = self.names[get_member_path(member)]
-        return f"{name}_a" if isinstance(member.value, ShownBytes) else name
+        return f"{name}_a" if isinstance(member.value, OutputBytes) else name
 
 
 def generate_fields_kernel(schema: Construct, names: tuple[str, ...], kernels: KernelNames) -> str:

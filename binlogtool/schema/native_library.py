@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     I64_MAX,
     I64_MIN,
     wrap_int64,
@@ -35,7 +35,7 @@ _GENERATOR_MODULES = tuple(
     f"binlogtool.schema.{name}"
     for name in (
         "python_body_codegen", "body_program", "compile_schema", "json_body_codegen", "kernel_body_codegen",
-        "schema_operations", "scanner",
+        "program", "scanner",
     )
 )  # fmt: skip
 """Modules that generate kernels from schemas."""

@@ -16,13 +16,13 @@ from binlogtool.schema.body_program import (
     ArgumentNumber,
     BodyPosition,
     LoweredBody,
-    ShownBytes,
-    ShownEnum,
-    ShownGroup,
-    ShownList,
-    ShownMember,
-    ShownNumber,
-    ShownTitle,
+    OutputBytes,
+    OutputEnum,
+    OutputGroup,
+    OutputList,
+    OutputMember,
+    OutputNumber,
+    OutputTitle,
     ShownValue,
     find_needed_paths,
     find_test_paths,
@@ -36,7 +36,7 @@ from binlogtool.schema.body_program import (
     make_value_error,
 )
 from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     PYTHON,
     U64,
     Assign,
@@ -84,7 +84,7 @@ class BodyCodeGenerator(ABC):
     dialect: ClassVar[SourceDialect]
     end: ClassVar[str]
 
-    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], start: BodyPosition) -> None:
+    def __init__(self, body: LoweredBody, members: tuple[OutputMember, ...], start: BodyPosition) -> None:
         self.body, self.wanted, self.position = body, find_needed_paths(members), start
         self.used = self.wanted | find_used_paths(body.ops)
         self.line = SourceLines()
@@ -240,7 +240,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
     end = "limit"
 
     def __init__(
-        self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = (), start: str = ""
+        self, body: LoweredBody, members: tuple[OutputMember, ...], arguments: tuple[str, ...] = (), start: str = ""
     ) -> None:
         super().__init__(body, members, BodyPosition(start, 0))
         self.constants: dict[str, Any] = {
@@ -249,7 +249,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
             "too_many": make_count_error,
         }
         self.decoded_paths: set[str] = set()
-        self.lists = {one.value.path: one.value for one in iter_shown(members) if isinstance(one.value, ShownList)}
+        self.lists = {one.value.path: one.value for one in iter_shown(members) if isinstance(one.value, OutputList)}
         self._arguments = arguments
 
     def compile_function(self) -> Callable[..., Any]:
@@ -370,7 +370,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
             return self._emit_number_list(op, items, sum(size or 0 for size in sizes))
         return self._emit_element_loop(op, items)
 
-    def _emit_number_list(self, op: Repeat, items: ShownList, size: int) -> None:
+    def _emit_number_list(self, op: Repeat, items: OutputList, size: int) -> None:
         """Emit code that reads a list whose elements are numbers of fixed sizes."""
         start, end, count = self.position, self.new_variable(), self.format_value(op.count)
         self.line(f"{end} = {start} + {size} * {count}")
@@ -387,7 +387,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         )
         self.position = BodyPosition(end, 0)
 
-    def _emit_element_loop(self, op: Repeat, items: ShownList | None) -> None:
+    def _emit_element_loop(self, op: Repeat, items: OutputList | None) -> None:
         """Emit a loop that reads any elements; each takes at least a byte, which bounds the number of iterations."""
         position, list_name, line = self.new_variable(), self.names[op.path], self.line
         line(f"{position} = {self.position}")
@@ -407,7 +407,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         """Return the source of a list of the values that an expression yields."""
         return source if source.startswith("[") or source.isidentifier() else f"list({source})"
 
-    def format_element(self, items: ShownList) -> str:
+    def format_element(self, items: OutputList) -> str:
         """Return the source of one element of a list."""
         return self.format_shown(items.element)
 
@@ -416,7 +416,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def format_dictionary(self, members: tuple[ShownMember, ...]) -> str:
+    def format_dictionary(self, members: tuple[OutputMember, ...]) -> str:
         """Return the source of a dictionary of members."""
         pairs = ((member.test, f"{member.name!r}: {self.format_shown(member.value)}") for member in members)
         parts = [
@@ -427,23 +427,23 @@ class PythonBodyGenerator(BodyCodeGenerator):
     def format_shown(self, value: ShownValue | ArgumentNumber) -> str:
         """Return the source of a value as `dump` shows it."""
         match value:
-            case ShownNumber(path=path) | ShownList(path=path):
+            case OutputNumber(path=path) | OutputList(path=path):
                 return self.names[path]
-            case ShownEnum(path=path, names=names):
+            case OutputEnum(path=path, names=names):
                 return f"{self.add_constant('names', dict(names))}.get({self.names[path]}, {self.names[path]})"
-            case ShownBytes(path=path, leaf=leaf):
+            case OutputBytes(path=path, leaf=leaf):
                 name = self.names[path]
                 return name if path in self.decoded_paths else self.format_leaf(leaf, name)
-            case ShownGroup(members=members, is_list=True):
+            case OutputGroup(members=members, is_list=True):
                 return f"[{', '.join(self.format_shown(member.value) for member in members)}]"
-            case ShownGroup(members=members):
+            case OutputGroup(members=members):
                 return self.format_dictionary(members)
-            case ShownTitle(parts=parts):
+            case OutputTitle(parts=parts):
                 return "None" if parts is None else "f'" + "".join(map(self._format_title_part, parts)) + "'"
             case ArgumentNumber(name=name):
                 return name
 
-    def _format_title_part(self, part: str | ShownNumber | ShownBytes | ArgumentNumber) -> str:
+    def _format_title_part(self, part: str | OutputNumber | OutputBytes | ArgumentNumber) -> str:
         return repr(part)[1:-1] if isinstance(part, str) else f"{{{self.format_shown(part)}}}"
 
     def format_leaf(self, leaf: LeafFormat | None, data: str) -> str:
@@ -506,7 +506,7 @@ def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind 
     names = (kind,) if isinstance(kind, str) else _field_names(kind)
     wanted = {name: fields[name] for name in names if name in fields}
     generator = _FieldsGenerator(body, tuple(wanted.values()))
-    generator.kinds = {member.value.path: element for member in wanted.values() if isinstance(member.value, ShownList)}
+    generator.kinds = {member.value.path: element for member in wanted.values() if isinstance(member.value, OutputList)}
     generator.emit_absent_values(tuple(wanted.values()))
     generator.emit_operations(generator.take_needed_operations())
     generator.line(f"return {generator.format_fields(kind, wanted)}")
@@ -526,7 +526,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
             ops = ops[:-1]
         return ops
 
-    def emit_result(self, members: tuple[ShownMember, ...]) -> None:
+    def emit_result(self, members: tuple[OutputMember, ...]) -> None:
         """Emit code that builds and returns the dictionary."""
         self._decode_shared_leaves(members)
         first_conditional = next((i for i, member in enumerate(members) if member.test is not None), len(members))
@@ -547,11 +547,11 @@ class _DictionaryGenerator(PythonBodyGenerator):
             last_test = member.test
         self.line("return out")
 
-    def _decode_shared_leaves(self, members: tuple[ShownMember, ...]) -> None:
+    def _decode_shared_leaves(self, members: tuple[OutputMember, ...]) -> None:
         """Emit code that decodes a value only once if both the title and a member show it."""
         title = members[0].value if members else None
-        for part in title.parts or () if isinstance(title, ShownTitle) else ():
-            if isinstance(part, ShownBytes) and any(member.value == part for member in members[1:]):
+        for part in title.parts or () if isinstance(title, OutputTitle) else ():
+            if isinstance(part, OutputBytes) and any(member.value == part for member in members[1:]):
                 name = self.names[part.path]
                 self.line(f"{name} = {self.format_leaf(part.leaf, name)}")
                 self.decoded_paths.add(part.path)
@@ -566,7 +566,7 @@ class _FieldsGenerator(PythonBodyGenerator):
 
     kinds: Mapping[str, FieldsKind] = MappingProxyType({})
 
-    def emit_absent_values(self, wanted: tuple[ShownMember, ...]) -> None:
+    def emit_absent_values(self, wanted: tuple[OutputMember, ...]) -> None:
         """Emit code that sets fields that may be absent to None, unless their value 0 is used in a computation."""
         computed = find_used_paths(self.body.ops)
         for member in wanted:
@@ -588,7 +588,7 @@ class _FieldsGenerator(PythonBodyGenerator):
                 conditions.add(None)
         return conditions
 
-    def format_fields(self, kind: FieldsKind, members: dict[str, ShownMember]) -> str:
+    def format_fields(self, kind: FieldsKind, members: dict[str, OutputMember]) -> str:
         """Return the source of fields as a named tuple, a tuple, or one field."""
         values = {name: self._format_plain(member) for name, member in members.items()}
         if isinstance(kind, str):
@@ -601,10 +601,10 @@ class _FieldsGenerator(PythonBodyGenerator):
             f"{self.add_constant('new', tuple.__new__)}({self.add_constant('kind', kind)}, ({', '.join(arguments)},))"
         )
 
-    def format_element(self, items: ShownList) -> str:
+    def format_element(self, items: OutputList) -> str:
         """Return the source of one element of a list."""
-        if not isinstance(items.element, ShownGroup):
-            return self._format_plain(ShownMember("", items.element, None))
+        if not isinstance(items.element, OutputGroup):
+            return self._format_plain(OutputMember("", items.element, None))
         members = {member.name: member for member in items.element.members}
         return self.format_fields(self.kinds.get(items.path) or tuple(members), members)
 
@@ -612,7 +612,7 @@ class _FieldsGenerator(PythonBodyGenerator):
         """Return the source of a tuple of the values that an expression yields."""
         return f"tuple({source})"
 
-    def _format_plain(self, member: ShownMember) -> str:
+    def _format_plain(self, member: OutputMember) -> str:
         name = self.names[get_member_path(member)]
         if member.test is None or get_member_path(member) in self.decoded_paths:
             return name
@@ -624,7 +624,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return names
 
 
-def get_member_path(member: ShownMember) -> str:
+def get_member_path(member: OutputMember) -> str:
     """Return the variable, byte range or list of a member."""
-    assert isinstance(member.value, ShownNumber | ShownEnum | ShownBytes | ShownList)
+    assert isinstance(member.value, OutputNumber | OutputEnum | OutputBytes | OutputList)
     return member.value.path

@@ -1,4 +1,4 @@
-"""Interface of scanners, their loop, and the interpreter that executes a frame operation by operation.
+"""Scanner protocol, the scan loop, and the interpreter that checks one frame operation by operation.
 
 The interpreter accepts a doubtful frame or determines exactly why it is not good, so the reasons, positions and field
 names of a `ScanStop` do not depend on the backend.
@@ -21,7 +21,7 @@ from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Checksum, Column, ColumnTable, Kernel, zeroed_int64
 from binlogtool.format_api.schema_fields import SHORT, ScalarForm
 from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.schema_operations import (
+from binlogtool.schema.program import (
     MACHINE,
     Assign,
     AssignPosition,

@@ -52,11 +52,11 @@ from binlogtool.export.manifest import (
     pack_tasks,
     parse_options,
 )
-from binlogtool.export.read_members import add_histories, read_definitions, read_member, tables_before
-from binlogtool.export.records_to_arrow import RowReader
+from binlogtool.export.read_log_file import add_histories, read_definitions, read_member, tables_before
+from binlogtool.export.records_to_arrow import RecordRowReader
 from binlogtool.export.single_table import TableRowReader
 from binlogtool.findings import Finding
-from binlogtool.format_api.tables_and_changes import TableSchema
+from binlogtool.format_api.row_outputs import TableSchema
 
 # --- Filter pushdown ---
 
@@ -224,7 +224,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Reader of log files as Arrow record batches; the content of a file never raises an exception."""
 
-    def __init__(self, request: ReadRequest, reader: RowReader = records_to_arrow.DEFAULT_LAYOUT) -> None:
+    def __init__(self, request: ReadRequest, reader: RecordRowReader = records_to_arrow.DEFAULT_LAYOUT) -> None:
         self.request = request
         self.reader = reader
         self._all_members = request.members

@@ -26,7 +26,7 @@ def create_backend_accumulator(context: Any) -> Any:
     return context.accumulator(set(), _BackendNamesParam())
 
 
-def report_backend(shares: Iterable[Iterable[T]], backend_names: Any) -> Iterator[T]:
+def record_backend_name(shares: Iterable[Iterable[T]], backend_names: Any) -> Iterator[T]:
     """Yield the items of all shares, on an executor, after adding the name of its backend to the accumulator."""
     from binlogtool.errors import BinlogtoolError
     from binlogtool.schema.backends import choose_backend

@@ -47,11 +47,11 @@ from binlogtool.export.manifest import (
     parse_options,
     parse_paths,
 )
-from binlogtool.export.read_members import add_histories, read_member
-from binlogtool.export.records_to_arrow import RowReader
+from binlogtool.export.read_log_file import add_histories, read_member
+from binlogtool.export.records_to_arrow import RecordRowReader
 from binlogtool.export.single_table import TableRowReader, make_row_reader, search_table
 from binlogtool.findings import make_finding
-from binlogtool.format_api.tables_and_changes import TableColumn, TableSchema
+from binlogtool.format_api.row_outputs import TableColumn, TableSchema
 from binlogtool.limits import parse_size
 
 
@@ -71,7 +71,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(
         self, paths: Sequence[str], format: str, request: ReadRequest,
-        reader: RowReader = records_to_arrow.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
+        reader: RecordRowReader = records_to_arrow.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
     ) -> None:  # fmt: skip
         self.source = IncrementalInput(paths, format, request)
         self.request = request

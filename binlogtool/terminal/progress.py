@@ -191,7 +191,7 @@ class ProgressDisplay:
 
     def _format_figures(self) -> list[str]:
         """Return the figures, the least important first."""
-        from binlogtool.report.wording import format_size
+        from binlogtool.report.format_text import format_size
 
         elapsed = f"{_format_duration(time.monotonic() - self._stage_start)} elapsed"
         if not self.done and not self.records:

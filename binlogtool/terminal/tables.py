@@ -19,7 +19,7 @@ from binlogtool.terminal.escape import terminal_columns
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import RecordBlock
-    from binlogtool.format_api.json_values import JsonStyle
+    from binlogtool.format_api.encode_json import JsonStyle
 
 _NUMBER_COLUMNS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}
 _DEFAULT_WIDTH = 120

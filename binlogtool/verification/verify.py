@@ -29,7 +29,7 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.processes import find_directory_writers
+from binlogtool.core.open_file_holders import find_directory_writers
 from binlogtool.core.progress import (
     FILE,
     READABLE_COMPRESSED_SUFFIXES,
@@ -52,11 +52,11 @@ from binlogtool.core.resolve_paths import (
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
+from binlogtool.format_api.encode_json import TimeFormatter
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
-from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.verification.empty_directories import report_empty_directories
+from binlogtool.verification.directories_without_logs import report_empty_directories
 from binlogtool.verification.verify_report import (
     FileReport,
     FileReports,

@@ -168,7 +168,7 @@ class EventTracker(msgspec.Struct):
 
     `track_batch` may be called again for the last batch, but not for earlier ones. `previous_relay_log`: tracker of the
     preceding relay log, which may have ended inside a group. `preceding_file`: tracker of the preceding file and the
-    end of that file; if it has tracked the whole file, table definitions continue from there. `compiled_tracker`:
+    end of that file; if it has tracked the whole file, table definitions continue from there. `transaction_kernels`:
     compiled code with the effect of `track_records` for a whole batch. `container_record`: if groups are separate,
     number of the record that contains the last event; otherwise None. `annotated_maps`: the table map of the event
     that is annotated, or none; None = an event without a batch is annotated, by the last map of its table id.

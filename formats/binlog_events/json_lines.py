@@ -25,7 +25,7 @@ from binlogtool.formats.binlog_events.decode import BinlogFileContext, Transacti
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, put_rows_event
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_map_record, encode_map_table
-from binlogtool.formats.binlog_events.transactions.compiled_tracker import MAX_CACHED, CompiledTracker
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,

@@ -15,8 +15,7 @@ import msgspec
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
-from binlogtool.format_api.schema_fields import decode_text
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     RecordTableRows,
     TableColumn,
     TableReader,
@@ -25,6 +24,7 @@ from binlogtool.format_api.tables_and_changes import (
     make_database_table,
     qualify_name,
 )
+from binlogtool.format_api.schema_fields import decode_text
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageCatalog, MessageMember, StatementType
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from binlogtool.format_api.replay import (
     EffectReader,
     ExaminedFile,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
     StateChange,
     encode_canonical,
 )
@@ -376,8 +376,8 @@ class UnfinishedTransaction(msgspec.Struct):
         return (APPLIED, "committed") if self.unfinished is None else (REJECTED, "unfinished-statement")
 
 
-class RulingList(list[Ruling]):
-    """Rulings in the order in which they take effect; adjacent rulings with the same decision are merged."""
+class RulingList(list[RecordOutcome]):
+    """Rulings in the order in which they take effect; adjacent outcomes with the same decision are merged."""
 
     def add_record(self, number: int, verb: str, reason: str) -> None:
         """Add the decision about one record."""
@@ -385,7 +385,7 @@ class RulingList(list[Ruling]):
         if last is not None and last.stop == number and last[2:] == (verb, reason):
             self[-1] = last._replace(stop=number + 1)
         else:
-            self.append(Ruling(number, number + 1, verb, reason))
+            self.append(RecordOutcome(number, number + 1, verb, reason))
 
 
 class DrizzleReplayer:
@@ -408,9 +408,9 @@ class DrizzleReplayer:
         """Return all files, in order."""
         return ReadPlan(tuple(file.name for file in self.situation.files))
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of entries, and on earlier entries whose transactions end in it."""
-        rulings = RulingList()
+        outcomes = RulingList()
         if self.file is None or self.file.name != name:
             self._close_file()
             self.file = next(file for file in self.situation.files if file.name == name)
@@ -419,30 +419,30 @@ class DrizzleReplayer:
             if offset != self.position and self.stop is None:
                 self._read_damage(self.position, offset)
             if self.stop is not None:
-                rulings.append(Ruling(first + i, first + len(records), SKIPPED, NOT_REACHED))
+                outcomes.append(RecordOutcome(first + i, first + len(records), SKIPPED, NOT_REACHED))
                 break
-            self._rule_on_entry(records, i, first + i, offset + size, rulings)
+            self._rule_on_entry(records, i, first + i, offset + size, outcomes)
             self.position = offset + size if self.stop is None else offset
-        return rulings
+        return outcomes
 
     # -- one entry -------------------------------------------------------------------------------------------------
 
-    def _rule_on_entry(self, records: DecodedRecords, i: int, number: int, end: int, rulings: RulingList) -> None:
+    def _rule_on_entry(self, records: DecodedRecords, i: int, number: int, end: int, outcomes: RulingList) -> None:
         body = records.bodies[i]
         if records.envelope.type[i] == EntryType.BLOB.name:
-            self._rule_on_unreadable(records.offset[i], "a non-transaction message", number, "blob", rulings)
+            self._rule_on_unreadable(records.offset[i], "a non-transaction message", number, "blob", outcomes)
         elif not isinstance(body, Mapping) or "transaction_context" not in body:
             if records.findings.get(i) and records.envelope.txn[i] is None:
                 self._rule_on_unreadable(
-                    records.offset[i], "the message does not parse", number, "undecodable", rulings
+                    records.offset[i], "the message does not parse", number, "undecodable", outcomes
                 )
             else:
-                rulings.add_record(number, REJECTED, "undecodable")
+                outcomes.add_record(number, REJECTED, "undecodable")
         else:
-            self._rule_on_message(body, number, end, rulings)
+            self._rule_on_message(body, number, end, outcomes)
 
-    def _rule_on_unreadable(self, offset: int, message: str, number: int, reason: str, rulings: RulingList) -> None:
-        rulings.add_record(number, SKIPPED if self.force else REJECTED, reason)
+    def _rule_on_unreadable(self, offset: int, message: str, number: int, reason: str, outcomes: RulingList) -> None:
+        outcomes.add_record(number, SKIPPED if self.force else REJECTED, reason)
         if not self.force:
             self.stop = ReplayStop(self._file_name, offset, f"{message}: the reader ends here with an error")
 
@@ -450,42 +450,42 @@ class DrizzleReplayer:
     def _file_name(self) -> str:
         return "" if self.file is None else self.file.name
 
-    def _rule_on_message(self, body: Mapping[str, Any], number: int, end: int, rulings: RulingList) -> None:
+    def _rule_on_message(self, body: Mapping[str, Any], number: int, end: int, outcomes: RulingList) -> None:
         context, event = body["transaction_context"], body.get("event")
         key = context.get("server_id", 0), context.get("transaction_id", 0)
         if event is not None and event.get("type") == ServerEventType.STARTUP.name:
-            self._start_run(rulings)
+            self._start_run(outcomes)
         statements = body.get("statement", ())
         if event is not None and not statements:
             self.completed_ids.add(key)
-            rulings.add_record(number, SKIPPED, "event")
+            outcomes.add_record(number, SKIPPED, "event")
             return
-        self._rule_on_segment(key, body, statements, number, end, rulings)
+        self._rule_on_segment(key, body, statements, number, end, outcomes)
 
     def _rule_on_segment(
-        self, key: TransactionKey, body: Mapping[str, Any], statements: Any, number: int, end: int, rulings: RulingList
+        self, key: TransactionKey, body: Mapping[str, Any], statements: Any, number: int, end: int, outcomes: RulingList
     ) -> None:
         transaction = self.open_transactions.get(key)
         segment, is_final = body.get("segment_id", 1), body.get("end_segment", True)
         if segment <= transaction.segment if transaction is not None else key in self.completed_ids:
-            rulings.add_record(number, SKIPPED, "duplicate")
+            outcomes.add_record(number, SKIPPED, "duplicate")
             return
-        transaction = transaction or self._begin_transaction(key, rulings)
+        transaction = transaction or self._begin_transaction(key, outcomes)
         transaction.broken |= segment != transaction.segment + 1
         transaction.segment = segment
         transaction.numbers.append(number)
         transaction.add_statements(statements)
         if is_final:
-            self._end_transaction(key, transaction, end, rulings)
+            self._end_transaction(key, transaction, end, outcomes)
 
-    def _begin_transaction(self, key: TransactionKey, rulings: RulingList) -> UnfinishedTransaction:
+    def _begin_transaction(self, key: TransactionKey, outcomes: RulingList) -> UnfinishedTransaction:
         if len(self.open_transactions) >= MAX_OPEN:
-            self._drop_transaction(next(iter(self.open_transactions)), "given-up", rulings)
+            self._drop_transaction(next(iter(self.open_transactions)), "given-up", outcomes)
         transaction = self.open_transactions[key] = UnfinishedTransaction()
         return transaction
 
     def _end_transaction(
-        self, key: TransactionKey, transaction: UnfinishedTransaction, end: int, rulings: RulingList
+        self, key: TransactionKey, transaction: UnfinishedTransaction, end: int, outcomes: RulingList
     ) -> None:
         """Rule on all records of a transaction at its final message."""
         del self.open_transactions[key]
@@ -494,7 +494,7 @@ class DrizzleReplayer:
         if verb == APPLIED and end <= self.start_offsets.get(posixpath.basename(self._file_name), 0):
             verb, reason = SKIPPED, "before-position"
         for number in transaction.numbers:
-            rulings.add_record(number, verb, reason)
+            outcomes.add_record(number, verb, reason)
         self.counts["rolled_back"] += reason == "rolled-back"
         if verb == APPLIED:
             self.counts["transactions"] += 1
@@ -502,16 +502,16 @@ class DrizzleReplayer:
             if origin in self.origins or len(self.origins) < _MAX_ORIGINS:
                 self.origins[origin] = key[1]
 
-    def _start_run(self, rulings: RulingList) -> None:
+    def _start_run(self, outcomes: RulingList) -> None:
         """Start a new run of the server: open transactions never end, and ids start again."""
         for key in list(self.open_transactions):
-            self._drop_transaction(key, "unterminated", rulings)
+            self._drop_transaction(key, "unterminated", outcomes)
         self.completed_ids.clear()
 
-    def _drop_transaction(self, key: TransactionKey, reason: str, rulings: RulingList) -> None:
+    def _drop_transaction(self, key: TransactionKey, reason: str, outcomes: RulingList) -> None:
         self.counts["unterminated"] += reason == "unterminated"
         for number in self.open_transactions.pop(key).numbers:
-            rulings.add_record(number, SKIPPED, reason)
+            outcomes.add_record(number, SKIPPED, reason)
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
@@ -553,16 +553,16 @@ class DrizzleReplayer:
         findings = () if self.file is None else self.file.findings
         return any(one.id == "valid-after-damage" and (one.offset or 0) >= self.position for one in findings)
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Rule on the transactions that are open at the end: they were not committed."""
         if self.file is None and self.situation.files:
             self.file = self.situation.files[-1] if not self.situation.files[-1].records else None
         self._close_file()
-        rulings = RulingList()
+        outcomes = RulingList()
         for key in list(self.open_transactions):
-            self._drop_transaction(key, "unterminated", rulings)
+            self._drop_transaction(key, "unterminated", outcomes)
         position = {"offset": self.end_offsets, "origins": dict(sorted(self.origins.items()))}
-        return rulings, ReplayOutcome(None, self.stop, position, (), dict(self.counts))
+        return outcomes, ReplayOutcome(None, self.stop, position, (), dict(self.counts))
 
 
 def _parse_offsets(against: Mapping[str, Any]) -> dict[str, int]:

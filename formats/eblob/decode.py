@@ -37,10 +37,10 @@ from binlogtool.format_api.layout import (
     make_split_point,
     to_int_list,
 )
+from binlogtool.format_api.row_outputs import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.format_api.schema_fields import make_unpacker
-from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.formats.eblob import FILE_PATTERNS, schema
-from binlogtool.formats.eblob.classify_records import (
+from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
     EblobRecordKind,
     find_preceding_records,
@@ -353,7 +353,7 @@ class EblobFileContext(msgspec.Struct):
     Attributes:
         flags: flags of the file header.
         last_records: last records of a batch, by the number of the record after them, because a group may begin in one
-            batch and end in the next (`eblob.classify_records`).
+            batch and end in the next (`eblob.overwrite_groups`).
         unreadable_header: the last offset without a record that was classified (`explain_damage`).
     """
 

@@ -40,7 +40,8 @@ from binlogtool.format_api.schema_fields import (
     load_int64,
     put_hex_digits,
 )
-from binlogtool.formats.eblob.classify_records import (
+from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
+from binlogtool.formats.eblob.overwrite_groups import (
     CONTROL_KIND,
     DATA_KIND,
     FOOTER_KIND,
@@ -54,7 +55,6 @@ from binlogtool.formats.eblob.classify_records import (
     iter_records,
     remember_last_records,
 )
-from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     CONTROL_SIZE,

@@ -26,17 +26,17 @@ from binlogtool.format_api.replay import (
     EffectReader,
     ExaminedFile,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
     StateChange,
     encode_canonical,
-    make_rulings,
+    make_outcomes,
 )
-from binlogtool.formats.eblob.classify_records import EblobRecordKind
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
+from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class DataSortReplayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of records."""
         state = self.read_state
         if state is None or state.file.name != name:
@@ -175,18 +175,18 @@ class DataSortReplayer:
         gap = SKIPPED, NOT_REACHED if state.failure else "behind-gap"
         return [
             *self._decide_run(records, first, delivered),
-            *make_rulings([gap] * (len(records) - delivered), first + delivered),
+            *make_outcomes([gap] * (len(records) - delivered), first + delivered),
         ]
 
-    def _decide_run(self, records: DecodedRecords, first: int, delivered: int) -> Iterable[Ruling]:
+    def _decide_run(self, records: DecodedRecords, first: int, delivered: int) -> Iterable[RecordOutcome]:
         done_offset = self.done_offsets.get(self._file_key(self.read_state.file), 0) if self.read_state else 0
         if (
             self.base_index is None
             and not done_offset
             and records.envelope.type.count(EblobRecordKind.RECORD.name) == 0
         ):
-            return (Ruling(first, first + delivered, APPLIED, "applied"),) if delivered else ()
-        return make_rulings((self._decide_record(records, i, done_offset) for i in range(delivered)), first)
+            return (RecordOutcome(first, first + delivered, APPLIED, "applied"),) if delivered else ()
+        return make_outcomes((self._decide_record(records, i, done_offset) for i in range(delivered)), first)
 
     def _decide_record(self, records: DecodedRecords, index: int, done_offset: int) -> tuple[str, str]:
         if records.offset[index] < done_offset:
@@ -246,7 +246,7 @@ class DataSortReplayer:
         elif (lost_count := file.records - state.record_count) > 0:
             self.findings.append((file.name, _report_lost_records(file, damage_at, lost_count)))
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Open files without records too, and return the outcome."""
         self._close_file()
         for file in self.situation.files:

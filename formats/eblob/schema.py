@@ -188,7 +188,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""Data structures that the record alone reveals; others depend on neighbouring records (`eblob.classify_records`)."""
+"""Data structures that the record alone reveals; others depend on neighbouring records (`eblob.overwrite_groups`)."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:

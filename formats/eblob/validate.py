@@ -11,7 +11,9 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
-from binlogtool.formats.eblob.classify_records import (
+from binlogtool.formats.eblob.decode import type_names
+from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
+from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
     OverwriteGroupValidator,
     UsualGroupReader,
@@ -19,8 +21,6 @@ from binlogtool.formats.eblob.classify_records import (
     iter_records,
     remember_last_records,
 )
-from binlogtool.formats.eblob.decode import type_names
-from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
 from binlogtool.formats.eblob.schema import TARGET_SIZE
 
 if TYPE_CHECKING:

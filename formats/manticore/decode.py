@@ -38,8 +38,8 @@ from binlogtool.format_api.layout import (
     make_split_point,
     to_int_list,
 )
+from binlogtool.format_api.row_outputs import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.format_api.schema_fields import WideVarint, decode_text
-from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, OldOp, Op, PayloadOp

@@ -18,7 +18,7 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.tables_and_changes import TableSupport
+from binlogtool.format_api.row_outputs import TableSupport
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
 from binlogtool.formats.manticore.decode import (
     LOG_NAME,

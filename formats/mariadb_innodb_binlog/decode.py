@@ -53,7 +53,7 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     read_commit_head,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler, column_slices
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     BODY_READERS,
     ChunkJoinCodec,
     IbbPosition,

@@ -73,7 +73,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     NO_POSITION,
     CommitRecord,
     IbbGtid,
@@ -345,7 +345,7 @@ _OOB_DATA = IbbRecordType.OOB_DATA
 
 
 class OobForest:
-    """Nodes that a reference leads to; shape and order are checked here, the data is read by `iter_pieces`.
+    """Tree of out-of-band records of one commit: checks links and order; `iter_pieces` reads the data.
 
     Attributes:
         problem: what is wrong although all nodes are present.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.tables_and_changes import TableSupport
+from binlogtool.format_api.row_outputs import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
@@ -42,7 +42,7 @@ FORMAT = Format(
         layout=make_layout,
         find_header_bit_flips=LazyRef("mariadb_innodb_binlog.explain_damage:find_header_bit_flips"),
         reads_siblings=True,
-        event_groups=LazyRef("mariadb_innodb_binlog.portable_transactions:IbbEventGroupReader"),
+        event_groups=LazyRef("mariadb_innodb_binlog.extract_transactions:IbbEventGroupReader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
             "page": schema.page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
@@ -73,17 +73,17 @@ FORMAT = Format(
         decode_extras=header_extras,
         extra_names=("header",),
         json_line=LazyRef("mariadb_innodb_binlog.decode:json_line"),
-        start_script=LazyRef("mariadb_innodb_binlog.portable_transactions:make_group_script"),
-        start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
+        start_script=LazyRef("mariadb_innodb_binlog.extract_transactions:make_group_script"),
+        start_changes=LazyRef("mariadb_innodb_binlog.rows_and_changes:make_group_changes"),
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
         gtid_rules=GTID_PARSERS,
         sequence_name="transaction",
     ),
     tables=TableSupport(
-        LazyRef("mariadb_innodb_binlog.tables:GroupTables"),
+        LazyRef("mariadb_innodb_binlog.rows_and_changes:GroupTables"),
         types=("TABLE_MAP",),
         emptied=True,
-        make_compiled_reader=LazyRef("mariadb_innodb_binlog.tables:make_compiled_group_reader"),
+        make_compiled_reader=LazyRef("mariadb_innodb_binlog.rows_and_changes:make_compiled_group_reader"),
     ),
     repair=REPAIR,
     replay=ReplayRules(

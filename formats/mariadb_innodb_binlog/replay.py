@@ -8,7 +8,7 @@ file comes next.
 For restarts see docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class
 binlog_recovery`, `innodb_binlog_discover`, `find_pos_in_binlog`).
 
-A record is an event of a group; its ruling is about applying. The effects of a restart are reported separately. If the
+A record is an event of a group; its outcome is about applying. The effects of a restart are reported separately. If the
 redo log is available, the server recovers first: groups that recovery truncates are never applied.
 """
 
@@ -29,10 +29,10 @@ from binlogtool.format_api.replay import (
     SKIPPED,
     ExaminedFile,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
 )
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_sets import split_gtid
@@ -45,7 +45,7 @@ from binlogtool.formats.binlog_events.replay.applier import (
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.innodb.redo_log import RedoLog, iter_page_writes, summarize_redo_log
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     GtidStateRecord,
     IbbPosition,
     PageStore,
@@ -629,7 +629,7 @@ class IbbReplayer:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
         """Rule on the events up to the next place where a reader stops, and on the events after it."""
         yield from self._advance_to_file(self._file_indexes[name], first)
         index, record_count = 0, len(records)
@@ -643,14 +643,14 @@ class IbbReplayer:
             stop = min(visible, self._records_before_stop(file, records))
             if self._bad_offset is not None and records.offset[index] == self._bad_offset:
                 stop = bisect_right(records.offset, self._bad_offset)
-                yield Ruling(first + index, first + stop, REJECTED, "damaged")
+                yield RecordOutcome(first + index, first + stop, REJECTED, "damaged")
                 index = stop
             elif index < stop:
                 index = yield from self._apply_records(first, records, index, stop)
             else:
                 yield from self._process_stop(first + index, records.offset[index])
         if index < record_count:
-            yield Ruling(first + index, first + record_count, SKIPPED, NOT_REACHED)
+            yield RecordOutcome(first + index, first + record_count, SKIPPED, NOT_REACHED)
 
     def _note_groups(self, file: ReadFile, records: DecodedRecords) -> int:
         """Record the groups of a run; return how many of its records the reader sees."""
@@ -671,7 +671,7 @@ class IbbReplayer:
                     self._restart.add_group(file, gtid)
         return min(durable, visible)
 
-    def _skip_rest(self, first: int, records: DecodedRecords, index: int, file: ReadFile) -> Iterator[Ruling]:
+    def _skip_rest(self, first: int, records: DecodedRecords, index: int, file: ReadFile) -> Iterator[RecordOutcome]:
         """Rule on the rest of a run that recovery truncated or the reader does not see."""
         record_count, truncated_from = len(records), len(records)
         if self._new_end is not None and file.number >= self._new_end[0]:
@@ -680,9 +680,9 @@ class IbbReplayer:
             )
         if truncated_from > index:
             self._add_unseen(file, records, index, truncated_from)
-            yield Ruling(first + index, first + truncated_from, SKIPPED, "unseen")
+            yield RecordOutcome(first + index, first + truncated_from, SKIPPED, "unseen")
         if record_count > truncated_from:
-            yield Ruling(first + truncated_from, first + record_count, SKIPPED, "never-durable")
+            yield RecordOutcome(first + truncated_from, first + record_count, SKIPPED, "never-durable")
 
     def _add_unseen(self, file: ReadFile, records: DecodedRecords, start: int, stop: int) -> None:
         reason = "FLUSH BINARY LOGS found the previous file exactly full; mariadb-binlog skips this one"
@@ -697,7 +697,7 @@ class IbbReplayer:
 
     def _apply_records(
         self, first: int, records: DecodedRecords, index: int, stop: int
-    ) -> Generator[Ruling, None, int]:
+    ) -> Generator[RecordOutcome, None, int]:
         """Pass the records `[index, stop)` to the applier; return the index to continue at."""
         applier, name = self._applier, self._files[self._file_index].file.name
         lost_before = len(applier.skipped_rows)
@@ -710,7 +710,7 @@ class IbbReplayer:
 
     # -- files and damage --------------------------------------------------------------------------------------------
 
-    def _advance_to_file(self, file_index: int, number: int) -> Iterator[Ruling]:
+    def _advance_to_file(self, file_index: int, number: int) -> Iterator[RecordOutcome]:
         """Finish all files before this one."""
         while self._file_index < file_index:
             if self._file_index >= 0:
@@ -724,7 +724,7 @@ class IbbReplayer:
 
     def _cross_file_boundary(
         self, previous: ReadFile, following: ReadFile, state: GtidStateRecord | None, number: int
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """Go from the end of a file to the start of the next: readers join two records of the same type there."""
         if self._recovered_file is not None and following.number >= self._recovered_file:
             return
@@ -768,7 +768,7 @@ class IbbReplayer:
         else:
             self._findings.append((file_name(previous.number + 1), make_finding("silent-loss", None, 0, text, **facts)))
 
-    def _finish_file(self, number: int) -> Iterator[Ruling]:
+    def _finish_file(self, number: int) -> Iterator[RecordOutcome]:
         """Process the stops after the last group of a file."""
         while self._stop is None and self._has_stops_left():
             yield from self._process_stop(number, None)
@@ -782,7 +782,7 @@ class IbbReplayer:
             bisect_left(records.offset, file.stops[self._stop_index].offset) if self._has_stops_left() else len(records)
         )
 
-    def _process_stop(self, number: int, offset: int | None) -> Iterator[Ruling]:
+    def _process_stop(self, number: int, offset: int | None) -> Iterator[RecordOutcome]:
         """Process a stop before record `number`, which is at `offset`."""
         file = self._files[self._file_index]
         reader_stop = file.stops[self._stop_index]
@@ -800,22 +800,22 @@ class IbbReplayer:
         is_removed = self._new_end is not None and file.number > self._new_end[0]
         return is_removed or self._unseen_file == file.file.name
 
-    def _stop_reader(self, number: int, stop: ReplayStop) -> Iterator[Ruling]:
+    def _stop_reader(self, number: int, stop: ReplayStop) -> Iterator[RecordOutcome]:
         yield from self._applier.roll_back(number)
         self._stop = stop
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Roll back the open transaction, and return the outcome."""
-        rulings: list[Ruling] = []
+        record_outcomes: list[RecordOutcome] = []
         if self._refusal is None:
-            rulings += self._advance_to_file(len(self._files) - 1, self._next_record)
-            rulings += self._finish_file(self._next_record) if self._files else ()
-        rulings += self._applier.finish(self._next_record)
+            record_outcomes += self._advance_to_file(len(self._files) - 1, self._next_record)
+            record_outcomes += self._finish_file(self._next_record) if self._files else ()
+        record_outcomes += self._applier.finish(self._next_record)
         position = {"gtid": self._applier.executed.text}
         findings = (*self._iter_silent_losses(), *self._restart.iter_findings())
-        return rulings, ReplayOutcome(
+        return record_outcomes, ReplayOutcome(
             self._restart.server_starts(), self._stop, position, findings, self._restart.report_details()
         )
 

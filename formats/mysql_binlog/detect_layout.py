@@ -76,7 +76,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     unpack_payload,
 )
 from binlogtool.formats.mysql_binlog import LOG_PATTERNS
-from binlogtool.formats.mysql_binlog.companion_files import EMPTY_LEVEL, is_next_file
+from binlogtool.formats.mysql_binlog.index_and_state_files import EMPTY_LEVEL, is_next_file
 from binlogtool.limits import MIB, Limits
 
 # --- The FORMAT_DESCRIPTION event at the beginning of a log ---

@@ -12,14 +12,14 @@ from typing import Any
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, make_split_point
+from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
 from binlogtool.formats.binlog_events.crypt.decrypt import DecryptionAnchor, EventDecryptor, EventDecryptorFactory
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import BinlogFileContext
 from binlogtool.formats.binlog_events.event_schemas import Event, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2, read_gtid_list, read_gtid_text
-from binlogtool.formats.binlog_events.transactions import compiled_tracker
+from binlogtool.formats.binlog_events.transactions import transaction_kernels
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
     GROUP_BITS,
@@ -29,12 +29,12 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     GroupStep,
     QueryKind,
     TransactionGroups,
-    build_traits,
+    build_event_type_flags,
     get_query_kind,
     get_text_kind,
     step_group,
 )
-from binlogtool.formats.binlog_events.transactions.compiled_tracker import as_int_column
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import as_int_column
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, HEADER_SIZE, EventType
 from binlogtool.limits import Limits
 
@@ -207,23 +207,25 @@ class BinlogSplitFinder:
         self.history = TableHistory() if own is None else own.copy()
         self._later_statements: list[tuple[int, int, bytes]] = []
         self._last_split_offset = 0
-        self._traits = build_traits({EventType.QUERY_COMPRESSED})
-        self._kernel_state = array("q", bytes(8 * compiled_tracker.SPLIT_STATE_SIZE))
+        self._traits = build_event_type_flags({EventType.QUERY_COMPRESSED})
+        self._kernel_state = array("q", bytes(8 * transaction_kernels.SPLIT_STATE_SIZE))
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the split point after the last event of the batch at which no group is open."""
         count, state = batch.frames.count, self._kernel_state
-        state[compiled_tracker.BOUNDARY_COUNT] = 0
-        columns = compiled_tracker.EventBodies._make(as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES)
-        kernel, index = compile_kernel(compiled_tracker.find_boundaries), 0
+        state[transaction_kernels.BOUNDARY_COUNT] = 0
+        columns = transaction_kernels.EventBodies._make(
+            as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES
+        )
+        kernel, index = compile_kernel(transaction_kernels.find_boundaries), 0
         while True:
             index = kernel(index, count, columns, batch.window, state, self._traits, WORD_TABLE)
             if index == count:
                 break
             self._follow_query(batch, index)
             index += 1
-        self._apply_statements(state[compiled_tracker.BOUNDARY_COUNT])
-        split_point = make_split_point(batch, state[compiled_tracker.BOUNDARY_COUNT])
+        self._apply_statements(state[transaction_kernels.BOUNDARY_COUNT])
+        split_point = make_split_point(batch, state[transaction_kernels.BOUNDARY_COUNT])
         self._last_split_offset = self._last_split_offset if split_point is None else split_point.offset
         return split_point
 
@@ -232,11 +234,11 @@ class BinlogSplitFinder:
         code, body_start, body_end = (int(batch.frames[name][index]) for name in _COLUMN_NAMES)
         self._later_statements.append((index, code, bytes(batch.window[body_start:body_end])))
         state, kind = self._kernel_state, int(get_query_kind(code, batch.window[body_start:body_end]))
-        state[compiled_tracker.SPLIT_GROUP_STATE] = (
-            step_group(state[compiled_tracker.SPLIT_GROUP_STATE], STATEMENT + kind) & GROUP_BITS
+        state[transaction_kernels.SPLIT_GROUP_STATE] = (
+            step_group(state[transaction_kernels.SPLIT_GROUP_STATE], STATEMENT + kind) & GROUP_BITS
         )
-        if state[compiled_tracker.SPLIT_GROUP_STATE] == NO_GROUP:
-            state[compiled_tracker.BOUNDARY_COUNT] = index + 1
+        if state[transaction_kernels.SPLIT_GROUP_STATE] == NO_GROUP:
+            state[transaction_kernels.BOUNDARY_COUNT] = index + 1
 
     def _apply_statements(self, boundary: int) -> None:
         """Apply the statements of the batch before its last boundary; keep the others for the next one."""
@@ -285,6 +287,6 @@ class BinlogSplitFinder:
 
     def skip_damage(self) -> None:
         """Reset the state after damage: the open group is unknown, the table definitions are assumed."""
-        self._kernel_state = array("q", bytes(8 * compiled_tracker.SPLIT_STATE_SIZE))
+        self._kernel_state = array("q", bytes(8 * transaction_kernels.SPLIT_STATE_SIZE))
         self.history.skip_part()
         self._later_statements.clear()

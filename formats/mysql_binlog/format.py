@@ -20,7 +20,7 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.tables_and_changes import TableSupport
+from binlogtool.format_api.row_outputs import TableSupport
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     decode_bodies,
@@ -33,7 +33,9 @@ from binlogtool.formats.binlog_events.decode import (
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, FLAGS_AT, MAGIC, TYPE_GROUPS
 from binlogtool.formats.mysql_binlog import FILE_PATTERNS
-from binlogtool.formats.mysql_binlog.companion_files import (
+from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
+from binlogtool.formats.mysql_binlog.detect_layout import detect_log
+from binlogtool.formats.mysql_binlog.index_and_state_files import (
     TEMPORARY_PATTERNS,
     create_gtid_index_layout,
     create_text_layout,
@@ -45,8 +47,6 @@ from binlogtool.formats.mysql_binlog.companion_files import (
     is_link_proven,
     sort_names,
 )
-from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
-from binlogtool.formats.mysql_binlog.detect_layout import detect_log
 from binlogtool.formats.mysql_binlog.repair import REPAIR
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.replay import ExaminedFile
-from binlogtool.formats.innodb.pages import (
+from binlogtool.formats.innodb.tablespace_pages import (
     NO_PAGE,
     TRANSACTION_SYSTEM,
     TRX_SYS_PAGE,
@@ -24,7 +24,7 @@ from binlogtool.formats.innodb.pages import (
     make_rollback_segment,
     open_system_tablespaces,
 )
-from binlogtool.formats.mysql_binlog.companion_files import LogName, parse_log_name
+from binlogtool.formats.mysql_binlog.index_and_state_files import LogName, parse_log_name
 
 
 class InnodbPosition(NamedTuple):

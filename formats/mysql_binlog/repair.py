@@ -13,7 +13,7 @@ from binlogtool.format_api.format import ByteEdit, FileFix, RepairRules
 from binlogtool.format_api.layout import LogFileLayout, RangeReader
 from binlogtool.formats.binlog_events.decode import BinlogFileContext
 from binlogtool.formats.binlog_events.wire_format import FLAGS_AT, MAGIC, EventFlag
-from binlogtool.formats.mysql_binlog.companion_files import INDEX_NAME, parse_log_name, split_joined_names
+from binlogtool.formats.mysql_binlog.index_and_state_files import INDEX_NAME, parse_log_name, split_joined_names
 
 MAX_INDEX_BYTES = 1 << 20
 MAX_EMPTY_LOG_BYTES = 1024

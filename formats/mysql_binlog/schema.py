@@ -9,8 +9,8 @@ from construct import Construct
 
 from binlogtool.formats.binlog_events.event_schemas import BODIES, EVENTS, EventChecksumForm
 from binlogtool.formats.binlog_events.wire_format import EventType
-from binlogtool.formats.mysql_binlog.companion_files import GTID_INDEX_FILE, INDEX_FILE, INFO_FILE, STATE_FILE
 from binlogtool.formats.mysql_binlog.detect_layout import FILE_HEADER
+from binlogtool.formats.mysql_binlog.index_and_state_files import GTID_INDEX_FILE, INDEX_FILE, INFO_FILE, STATE_FILE
 
 SCHEMAS: Mapping[str, Construct] = MappingProxyType(
     {

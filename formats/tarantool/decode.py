@@ -50,8 +50,8 @@ from binlogtool.formats.tarantool.codes import (
 )
 from binlogtool.formats.tarantool.msgpack.parse import ODD_SEEN, MpKind, MpNode, decode_value, limit_depth
 from binlogtool.formats.tarantool.msgpack.values import InexactValueError, check_exact, get_fast_decoder, to_python
-from binlogtool.formats.tarantool.rows import rows
-from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
+from binlogtool.formats.tarantool.rows import parse_rows
+from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.schema import (
     HeaderLine,
     HeaderText,
@@ -95,12 +95,12 @@ FRAME = FrameLevel(
 
 ROWS = RowLevel(
     schema=schema.ROW,
-    columns=rows.ROW_COLUMNS,
+    columns=parse_rows.ROW_COLUMNS,
     start="payload_start",
     end="payload_end",
     selector="magic",
     codecs=MappingProxyType({codes.ZSTD_MAGIC: unpack_zstd}),
-    framed=rows.RowFrameConstruct(),
+    framed=parse_rows.RowFrameConstruct(),
 )
 
 

@@ -14,7 +14,7 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.tables_and_changes import TableSupport
+from binlogtool.format_api.row_outputs import TableSupport
 from binlogtool.formats.tarantool import FILE_PATTERNS, schema
 from binlogtool.formats.tarantool.codes import END_MARK, ROW_KINDS, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import (
@@ -106,10 +106,10 @@ FORMAT = Format(
     replay=ReplayRules(
         begin=LazyRef("tarantool.replay.replay:TarantoolReplayer"),
         decode_extras=read_transaction_flags,
-        reasons=LazyMapping("tarantool.replay.losses:REASONS"),
+        reasons=LazyMapping("tarantool.replay.loss_findings:REASONS"),
         effects=LazyRef("tarantool.replay.effects:TarantoolEffects"),
         patch=LazyRef("tarantool.replay.effects:apply_patch"),
-        compiled=LazyRef("tarantool.replay.fast_path:TarantoolFastPath"),
+        compiled=LazyRef("tarantool.replay.replay_kernels:TarantoolFastPath"),
         uses_server_version=True,
         parse_state=LazyRef("tarantool.replay.replay:read_header_position"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "

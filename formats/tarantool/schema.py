@@ -30,7 +30,7 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.tarantool.codes import FIXHEADER_SIZE, MAX_PAYLOAD_SIZE, PLAIN_MAGIC, ZSTD_MAGIC
 from binlogtool.formats.tarantool.msgpack.parse import MpFiller, MpUint32, get_remaining
-from binlogtool.formats.tarantool.rows.rows import RowConstruct, RowsConstruct
+from binlogtool.formats.tarantool.rows.parse_rows import RowConstruct, RowsConstruct
 from binlogtool.limits import Limits
 
 # --- Blocks compressed with zstd ---

@@ -166,11 +166,11 @@ def test_a_converted_file_replaces_nothing_that_appeared_meanwhile(
 def test_names_are_given_exclusively_with_and_without_the_system_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from binlogtool import publish_file
+    from binlogtool import rename_without_replacing
 
     for has_call in (True, False):
         if not has_call:
-            monkeypatch.setattr(publish_file, "_rename_exclusively", lambda _source, _target: False)
+            monkeypatch.setattr(rename_without_replacing, "_rename_exclusively", lambda _source, _target: False)
         wins = []
         target = tmp_path / f"target-{has_call}"
         sources = [tmp_path / f"source-{has_call}-{number}" for number in range(8)]
@@ -178,7 +178,7 @@ def test_names_are_given_exclusively_with_and_without_the_system_call(
         def give(source: Path, target: Path = target, wins: list[Path] = wins) -> None:
             source.write_bytes(source.name.encode())
             try:
-                publish_file.rename_without_replacing(source, target)
+                rename_without_replacing.rename_without_replacing(source, target)
                 wins.append(source)
             except FileExistsError:
                 pass

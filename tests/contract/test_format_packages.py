@@ -14,7 +14,7 @@ FORMATS = Path(__file__).resolve().parents[2] / "formats"
 CONTAINERS = sorted(p.parent.name for p in FORMATS.glob("*/format.py"))
 LIBRARIES = sorted(p.name for p in FORMATS.iterdir() if (p / "__init__.py").is_file() and p.name not in CONTAINERS)
 LAYERS = (
-    "wire_format", "values", "status_variables", "gtid", "crypt", "rows", "event_schemas", "write_log",
+    "wire_format", "values", "status_variables", "gtid", "crypt", "rows", "event_schemas", "write_mariadb_binlog",
     "transactions.boundaries", "ddl", "decode", "transactions", "json_lines", "record_text", "sql", "replay", "changes",
 )  # fmt: skip
 """Packages and modules of `binlog_events`; each imports only those before it. `transactions.boundaries` reads single
@@ -68,6 +68,6 @@ def test_every_package_and_module_of_the_events_has_a_layer() -> None:
 
 
 def test_native_code_is_made_for_every_built_in_format() -> None:
-    from binlogtool.native_build.function_list import iter_compiled_layouts
+    from binlogtool.native_build.collect_kernels import iter_compiled_layouts
 
     assert {format_.name.replace("-", "_") for _, format_ in iter_compiled_layouts()} == set(CONTAINERS)

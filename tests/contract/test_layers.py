@@ -12,7 +12,7 @@ from tests.contract.sources import each_folder, modules, modules_of, name_of
 from tests.package_figures.figures import ARGUMENTS, FUNCTION_LINES, LINES, functions, lines_of
 from tests.package_figures.modules import ROOT, Code, for_types, tree
 
-SHARED = {"_version", "errors", "exit_status", "findings", "limits", "publish_file"}
+SHARED = {"_version", "errors", "exit_status", "findings", "limits", "rename_without_replacing"}
 """The vocabulary that every layer uses; it imports nothing of the layers."""
 LAYERS = {
     "format_api": 1, "schema": 2, "formats": 3, "query": 4, "core": 5, "annotation": 6, "verification": 6,
@@ -35,7 +35,7 @@ FORMAT_LIBRARIES = {
     "construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c", "cryptography", "sqlglot",
 }  # fmt: skip
 CLI_VALUES = {
-    "binlogtool.format_api.json_values",
+    "binlogtool.format_api.encode_json",
     "binlogtool.core.record_selection",
     "binlogtool.query.conditions",
     "binlogtool.schema.annotated_bytes",

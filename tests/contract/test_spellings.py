@@ -23,8 +23,9 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
-        "binlog_events/changes/fill_columns", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
-        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statements", "binlog_events/sql/literals",
+        "binlog_events/changes/typed_column_kernels", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
+        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statements",
+        "binlog_events/sql/format_literals",
         "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
         "manticore/payload_kernels", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
@@ -42,22 +43,22 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     WRITTEN: (
         "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",
-        "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_log",
+        "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_mariadb_binlog",
         "manticore/format", "mariadb_innodb_binlog/redo_recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
         "binlog_events/changes/row_changes", "binlog_events/changes/rows_as_tables", "binlog_events/decode",
-        "binlog_events/sql/fast_path", "binlog_events/transactions/compiled_tracker",
+        "binlog_events/sql/compiled_script_writer", "binlog_events/transactions/transaction_kernels",
     ),
     TWICE: (),
     VALUE: ("manticore/decode",),
     SERVER: (
         "drizzle/replay", "eblob/replay", "manticore/replay/startup", "mariadb_innodb_binlog/replay",
         "mysql_binlog/repair", "mysql_binlog/replay/crash_recovery",
-        "tarantool/replay/server_reader",
+        "tarantool/replay/simulated_xlog_reader",
     ),
     OTHER: (
-        "manticore/replay/replay", "mysql_binlog/companion_files",
+        "manticore/replay/replay", "mysql_binlog/index_and_state_files",
     ),
 }  # fmt: skip
 """Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
@@ -87,8 +88,8 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "tarantool/msgpack/parse":
             "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
         "tarantool/rows/json_lines": "put_scalar",
-        "tarantool/rows/rows": "read_row_header",
-        "tarantool/validate/row_rules": "read_sortable_integer",
+        "tarantool/rows/parse_rows": "read_row_header",
+        "tarantool/validate/base_validator": "read_sortable_integer",
     },
     LISTED: {
         "manticore/payload_kernels": "read_body",
@@ -96,27 +97,27 @@ BY_KERNEL: dict[str, dict[str, str]] = {
     },
     LETTERS: {
         "binlog_events/sql/kernels/event_statements": "is_begin",
-        "binlog_events/sql/literals": "put_quoted",
+        "binlog_events/sql/format_literals": "put_quoted",
         "binlog_events/transactions/boundaries": "is_possible_ddl",
         "mysql_binlog/validate/kernels": "follow_query",
     },
     EQUAL: {
-        "binlog_events/transactions/compiled_tracker": "is_known_body track_gtid",
+        "binlog_events/transactions/transaction_kernels": "is_known_body track_gtid",
         "mysql_binlog/validate/kernels": "follow_mysql_gtid",
     },
     ID: {
         "binlog_events/sql/kernels/row_statements": "contains_table_id",
         "binlog_events/sql/kernels/event_statements": "find_statement_end put_query_session",
-        "binlog_events/transactions/compiled_tracker": "find_map_number",
+        "binlog_events/transactions/transaction_kernels": "find_map_number",
         "eblob/json_lines": "classify_batch",
         "mysql_binlog/validate/kernels": "track_valid_rows_event follow_table_map",
     },
     NO_SCHEMA: {
-        "binlog_events/changes/fill_columns": "store_value",
+        "binlog_events/changes/typed_column_kernels": "store_value",
         "binlog_events/rows/json_kernels": "find_value_bounds",
     },
     SEARCHED: {"manticore/payload_kernels": "find_settings_end"},
-    CANONICAL: {"tarantool/replay/fast_path": "find_number_end read_addable_integer read_operation"},
+    CANONICAL: {"tarantool/replay/replay_kernels": "find_number_end read_addable_integer read_operation"},
 }  # fmt: skip
 """Why, and which kernels, by module, take numbers out of bytes by offsets that no schema gives. All others read the
 fields of a structure by a kernel that is generated from its schema (`schema_fields.make_fields_kernel`)."""

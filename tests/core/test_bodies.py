@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.json_values import encode_bodies, findings_to_json, to_json_text
+from binlogtool.format_api.encode_json import encode_bodies, findings_to_json, to_json_text
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_blocks import CompiledBodyDecoder
+from binlogtool.core.decode_batches import CompiledBodyDecoder
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import Record, RecordBlock
 from binlogtool.schema.backends import get_native_backend

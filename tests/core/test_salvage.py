@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core import unproven_records as unproven_reader
+from binlogtool.core import salvage_records as unproven_reader
 from binlogtool.core.damage_causes import candidate_bits
 from binlogtool.core.record_selection import Record
 from tests.cli.invoke import invoke, program

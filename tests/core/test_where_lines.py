@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.apply_where import CompiledCondition
 from binlogtool.core.record_selection import RecordBlock, Selection
-from binlogtool.core.where_filter import CompiledCondition
 from binlogtool.query.conditions import (
     OPERATORS,
     Constant,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from binlogtool.repair import atomic_file_changes as transaction
-from binlogtool.repair.atomic_file_changes import execute_plan
+from binlogtool.repair import execute_plan as transaction
+from binlogtool.repair.execute_plan import execute_plan
 from binlogtool.repair.plan import FilePlan, RepairPlan
 from binlogtool.repair.undo_repair import apply_undo, finish_interrupted
 from tests.crash.disk import Disk

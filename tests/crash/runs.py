@@ -9,8 +9,8 @@ from typing import Any
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
 from binlogtool.format_api.format import ResultPiece
-from binlogtool.repair import atomic_file_changes as transaction
-from binlogtool.repair.atomic_file_changes import execute_plan
+from binlogtool.repair import execute_plan as transaction
+from binlogtool.repair.execute_plan import execute_plan
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
 from binlogtool.repair.undo_file import UndoFile, read_undo_file
 from binlogtool.repair.undo_repair import finish_interrupted

@@ -136,7 +136,7 @@ def _outcome(case: Case, disk: Disk) -> str:
 
 
 def test_a_repair_that_does_not_verify_is_undone(case: Case) -> None:
-    from binlogtool.repair.atomic_file_changes import execute_plan
+    from binlogtool.repair.execute_plan import execute_plan
 
     disk = copy.deepcopy(case.disk)
     with pytest.raises(RepairFailedError, match="the original was restored") as raised:
@@ -148,7 +148,7 @@ def test_a_repair_that_does_not_verify_is_undone(case: Case) -> None:
 
 
 def test_w4_without_memory_to_verify_the_result_the_original_is_restored(case: Case) -> None:
-    from binlogtool.repair.atomic_file_changes import execute_plan
+    from binlogtool.repair.execute_plan import execute_plan
 
     def check() -> list[str]:
         raise MemoryError
@@ -223,7 +223,7 @@ def test_ctrl_c_before_the_first_change_leaves_no_file(case: Case) -> None:
 def test_ctrl_c_between_two_states_takes_effect_after_them(case: Case) -> None:
     import signal
 
-    from binlogtool.repair.atomic_file_changes import execute_plan
+    from binlogtool.repair.execute_plan import execute_plan
 
     disk = copy.deepcopy(case.disk)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.atomic_file_changes import execute_plan
+from binlogtool.repair.execute_plan import execute_plan
 from binlogtool.repair.plan import RepairPolicy
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from binlogtool.repair.atomic_file_changes import execute_plan
+from binlogtool.repair.execute_plan import execute_plan
 from binlogtool.repair.plan import RepairResult
 from tests.crash.disk import Disk, Fault
 from tests.crash.runs import Case

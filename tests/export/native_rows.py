@@ -9,7 +9,7 @@ import pyarrow as pa
 from binlogtool.core.record_selection import Selection
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import ReadRequest, TaskFile
-from binlogtool.export.read_members import read_member
+from binlogtool.export.read_log_file import read_member
 from binlogtool.limits import Limits
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_members import add_histories
+from binlogtool.export.read_log_file import add_histories
 from binlogtool.export.single_table import search_table
 from binlogtool.format_api.format import Hints
 from binlogtool.schema.scanner import Backend

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.export.current_rows import RowLink, add_partial_row
+from binlogtool.export.last_row_per_key import RowLink, add_partial_row
 from tests.cli.invoke import Result, invoke
 from tests.export import typed_logs
 from tests.harness.mysql_writer import MARIADB, Made, binlog, query, rows, table_map, transaction

@@ -51,13 +51,13 @@ from binlogtool.export.manifest import (
     TaskPiece,
     pack_tasks,
 )
-from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.record_tables import EventRanges, OutputCounts, RecordWriter, RowTotals, WriteResult
+from binlogtool.export.record_tables import EventRanges, OutputCounts, RecordTableWriter, RowTotals, WriteResult
 from binlogtool.export.records_to_arrow import _OversizedNumbers
-from binlogtool.export.sql_scripts import SidecarFolder
+from binlogtool.export.script_request import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
+from binlogtool.export.write_stream import StreamJob
 from binlogtool.findings import Severity, make_finding
 from tests.cli.samples import damaged_log
 from tests.export.ibb_writer import IbbWriter
@@ -698,5 +698,5 @@ def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
         TaskPiece(TaskFile("/b", "b", "drizzle", 600), FilePart(ResumePoint(100, 2, 0), 600)),
     )
     task = SimpleNamespace(pieces=pieces)
-    assert len(list(RecordWriter._read_batches(writer, task, FindingTally()))) == 3  # type: ignore[arg-type]
+    assert len(list(RecordTableWriter._read_batches(writer, task, FindingTally()))) == 3  # type: ignore[arg-type]
     assert calls == [(900, 3), (0, 3), (1250, 5)]

@@ -26,8 +26,8 @@ from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, 
 from binlogtool.limits import Limits
 from binlogtool.prediction.row_store import ReplayState
 from binlogtool.report.diagnosis_and_replay import replay_to_json
-from binlogtool.spark import fleet
 from binlogtool.spark import session as session_module
+from binlogtool.spark import verify_and_replay_jobs
 from binlogtool.spark.session import SparkJobSession
 from binlogtool.verification.verify_report import Report
 from tests.cli.invoke import invoke
@@ -221,7 +221,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     class Rules:
         patch = staticmethod(appended)
 
-    monkeypatch.setattr(fleet, "_replay_rules", lambda _format: Rules)
+    monkeypatch.setattr(verify_and_replay_jobs, "_replay_rules", lambda _format: Rules)
     whole, part = ReplayState(1 << 30, appended), ReplayState(memory, appended)
     for change in changes_of(seed):
         whole.apply_changes([change])
@@ -233,13 +233,13 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     for place, value in pairs:
         grouped.setdefault(place, []).append(value)
     tasks = [dict(list(grouped.items())[i::3]) for i in range(3)]
-    sums = [row for task in tasks for row in fleet._fold_keys(task.items())]
+    sums = [row for task in tasks for row in verify_and_replay_jobs._fold_keys(task.items())]
     found: dict[str, tuple[int, int]] = {
-        name: (rows.keys, rows.total) for name, (_, rows) in part.base_states().items()
+        name: (rows.keys, rows.total) for name, (_, rows) in part.get_keyless_states().items()
     }
     for _, name, epoch, rows in sums:
         keys, total = found.setdefault(name, (0, 0))
-        if epoch == part.base_states().get(name, (0, None))[0]:
+        if epoch == part.get_keyless_states().get(name, (0, None))[0]:
             found[name] = (keys + rows.keys, (total + rows.total) % (1 << 256))
     wanted = {name: (one.keys, one.total) for name, one in whole.sum_objects().items()}
     assert found == wanted and sum(keys for keys, _ in found.values()) > 20
@@ -295,12 +295,12 @@ def test_a_master_that_does_not_answer_is_reported_at_once(samples: Path) -> Non
 
 
 def test_errors_cross_to_the_driver() -> None:
-    error = fleet.to_portable_error(InputOutputError("x"))
+    error = verify_and_replay_jobs.to_portable_error(InputOutputError("x"))
     assert isinstance(error, InputOutputError)
-    bug = fleet.to_portable_error(KeyError("seven"))
+    bug = verify_and_replay_jobs.to_portable_error(KeyError("seven"))
     assert isinstance(bug, RuntimeError) and "KeyError: 'seven'" in str(bug)
     with pytest.raises(UsageError, match="y"):
-        fleet.result_or_raise(UsageError("y"))
+        verify_and_replay_jobs.result_or_raise(UsageError("y"))
 
 
 @pytest.mark.full

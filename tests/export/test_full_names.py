@@ -14,8 +14,8 @@ import binlogtool
 from binlogtool import convert
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.finish_tables import TableDirectories
-from binlogtool.format_api.tables_and_changes import qualify_name, split_table_name
+from binlogtool.export.write_final_tables import TableDirectories
+from binlogtool.format_api.row_outputs import qualify_name, split_table_name
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows
 from tests.formats.mysql_binlog.server import Server

@@ -14,8 +14,8 @@ from binlogtool.export import task_planning
 from binlogtool.export.manifest import ReadRequest, TaskFile, find_parts
 from binlogtool.export.run_tasks import LocalRunner
 from binlogtool.export.task_planning import FileHash, scan_inputs
-from binlogtool.spark.fleet import SparkJobRunner
 from binlogtool.spark.session import SparkJobSession
+from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner
 
 pytestmark = pytest.mark.spark
 

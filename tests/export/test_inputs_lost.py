@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.export.record_tables import RecordWriter
+from binlogtool.export.record_tables import RecordTableWriter
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67
@@ -84,14 +84,14 @@ def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone, out = fleet[1], tmp_path / "rows"
-    execute = RecordWriter.execute
+    execute = RecordTableWriter.execute
 
-    def late(writer: RecordWriter, task: Any) -> Any:
+    def late(writer: RecordTableWriter, task: Any) -> Any:
         gone.unlink(missing_ok=True)  # no task reads yet
         return execute(writer, task)
 
     if stage == "converting":
-        monkeypatch.setattr(RecordWriter, "execute", late)
+        monkeypatch.setattr(RecordTableWriter, "execute", late)
     done = binlogtool.convert(fleet, "parquet", out, selection=SALVAGE, on_step=removing(gone, stage))
     assert_lost(done, out, gone, finding)
 

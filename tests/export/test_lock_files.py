@@ -14,7 +14,7 @@ from binlogtool import convert
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.export.atomic_output import create_work_folder, stage_output
 from binlogtool.export.manifest import Manifest
-from binlogtool.format_api.json_values import to_json_text
+from binlogtool.format_api.encode_json import to_json_text
 
 _KILLED = """
 import sys, time

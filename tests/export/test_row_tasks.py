@@ -17,7 +17,7 @@ from binlogtool.errors import UsageError
 from binlogtool.export import convert as convert_module
 from binlogtool.export import single_table, task_planning
 from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_members import add_histories
+from binlogtool.export.read_log_file import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner
 from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.session import SparkJobSession

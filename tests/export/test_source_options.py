@@ -54,7 +54,7 @@ def test_bodies_are_not_decoded_where_nobody_wants_them(
     log.write_bytes(gzip.decompress((samples / f"{IBB}.gz").read_bytes()))
     count = len(load(log))
     assert count > 10
-    monkeypatch.setattr("binlogtool.core.record_blocks.BlockDecoder._decode_bodies", refuse)
+    monkeypatch.setattr("binlogtool.core.decode_batches.BlockDecoder._decode_bodies", refuse)
     assert len(load(log, columns="file,type")) == count
     assert len(load(log, payload="none")) == count
     with pytest.raises(AssertionError, match="decoded"):

@@ -21,8 +21,8 @@ from binlogtool import convert
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.export.ordered_output import ReverseSpool
-from binlogtool.export.sql_scripts import count_statements
+from binlogtool.export.script_request import count_statements
+from binlogtool.export.write_stream import ReverseSpool
 from binlogtool.report.dump import CompiledLineEncoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make

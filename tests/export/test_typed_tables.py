@@ -383,7 +383,7 @@ def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_pat
 def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Gets an entry for each row event: did compiled code make its rows?"""
     from binlogtool.export.table_router import TableRouter
-    from binlogtool.formats.binlog_events.changes.fill_columns import RowCellFillers
+    from binlogtool.formats.binlog_events.changes.typed_column_kernels import RowCellFillers
 
     made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter._add_row_batch
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from binlogtool.format_api import json_kernels
+from binlogtool.format_api.encode_json import escape_unsafe
 from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
-from binlogtool.format_api.json_values import escape_unsafe
 
 ROOM = 4096
 

@@ -55,7 +55,7 @@ def runtime() -> str:
 
 def generated() -> str:
     """The C text of the native library."""
-    from binlogtool.native_build.function_list import collect_library_source
+    from binlogtool.native_build.collect_kernels import collect_library_source
 
     return collect_library_source().write_text()
 

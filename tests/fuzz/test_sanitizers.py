@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import formats
-from binlogtool.native_build.function_list import add_walk, iter_compiled_layouts, iter_walk_schemas
+from binlogtool.native_build.collect_kernels import add_walk, iter_compiled_layouts, iter_walk_schemas
 from binlogtool.schema.c_codegen import CLibrarySource
 from tests.fuzz import sanitizers
 from tests.fuzz.sanitizers import EXIT_STATUS, UnavailableError

@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import binlogtool
+from binlogtool.core.decode_batches import RecordLocations
 from binlogtool.core.open_file import open_file
-from binlogtool.core.record_blocks import RecordLocations
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Format, Hints, Validator

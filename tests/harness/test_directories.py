@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__, verify
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.encode_json import encode_document
 from binlogtool.report.verify_and_plan_text import encode_verify_report
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness

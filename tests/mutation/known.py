@@ -89,7 +89,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "TableLayout._build_change_columns: True -> False": _SAME_LENGTH,
         "TableLayout._build_change_columns: True -> False (2)": _SAME_LENGTH,
     },
-    "repair.atomic_file_changes": _TARGETS | _TRANSACTION,
+    "repair.execute_plan": _TARGETS | _TRANSACTION,
     "repair.plan_truncate": _DURABLE,
     "repair.repaired_content": _CONTENT,
     "repair.undo_repair": _UNDO,

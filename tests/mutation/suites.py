@@ -15,7 +15,13 @@ class Suite(NamedTuple):
 SUITES = (
     Suite(
         (
-            *("repair.apply_plan", "repair.atomic_file_changes", "repair.diagnosis", "repair.file_io", "repair.plan"),
+            *(
+                "repair.repair_commands",
+                "repair.execute_plan",
+                "repair.diagnose_startup",
+                "repair.file_io",
+                "repair.plan",
+            ),
             *("repair.plan_truncate", "repair.repaired_content", "repair.undo_file", "repair.undo_repair"),
         ),
         (
@@ -44,8 +50,8 @@ SUITES = (
     Suite(
         (
             *("export.append", "export.atomic_output", "export.convert", "export.copy_transactions"),
-            *("export.incremental", "export.manifest", "export.ordered_output", "export.output_options"),
-            *("export.records_to_arrow", "export.record_tables", "export.sql_scripts", "export.table_files"),
+            *("export.incremental", "export.manifest", "export.write_stream", "export.output_options"),
+            *("export.records_to_arrow", "export.record_tables", "export.script_request", "export.table_files"),
             *("export.write_tables", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
             *("export.envelopes.maxwell", "export.envelopes.messages"),
         ),

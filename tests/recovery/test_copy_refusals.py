@@ -13,9 +13,9 @@ import binlogtool
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import ResultPiece
-from binlogtool.repair.apply_plan import write_copy
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.plan import RepairPlan
+from binlogtool.repair.repair_commands import write_copy
 from tests.cli.samples import plain_log
 
 TORN = plain_log()[:-10]

@@ -20,8 +20,8 @@ import pytest
 import binlogtool
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.repair import diagnosis
-from binlogtool.repair.diagnosis import OPEN, REFUSES, STARTS
+from binlogtool.repair import diagnose_startup
+from binlogtool.repair.diagnose_startup import OPEN, REFUSES, STARTS
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs
 from tests.formats.mysql_binlog import newer_servers
@@ -170,11 +170,11 @@ def test_the_server_is_looked_for_again_before_a_problem_is_reported(
     log = tmp_path / intact.name
     log.write_bytes(intact.read_bytes().replace(b"\xd5\xba\x0b\xab", bytes(4), 1))  # the first block has no marker
     looks = iter([None, "tarantool (process 1)"])
-    monkeypatch.setattr(diagnosis, "_find_holder", lambda path, format: next(looks))
-    monkeypatch.setattr(diagnosis, "PASS_INTERVAL", 0)
+    monkeypatch.setattr(diagnose_startup, "_find_holder", lambda path, format: next(looks))
+    monkeypatch.setattr(diagnose_startup, "PASS_INTERVAL", 0)
     (damaged,) = binlogtool.diagnose([log]).logs
     assert (damaged.holder, damaged.live) == ("tarantool (process 1)", True)
-    monkeypatch.setattr(diagnosis, "_find_holder", lambda path, format: None)
+    monkeypatch.setattr(diagnose_startup, "_find_holder", lambda path, format: None)
     (damaged,) = binlogtool.diagnose([log]).logs
     assert (damaged.holder, damaged.live, damaged.is_healthy) == (None, False, False)
 

@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.repair import atomic_file_changes as transaction
+from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.plan import RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import make_result_check
 from binlogtool.repair.repaired_content import LogExaminer

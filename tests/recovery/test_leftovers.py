@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.atomic_file_changes import describe_leftovers, remove_temporaries
+from binlogtool.repair.execute_plan import describe_leftovers, remove_temporaries
 from binlogtool.repair.file_io import SYSTEM
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
@@ -154,7 +154,7 @@ def test_an_undo_file_of_a_repair_that_never_was_is_told_of_and_stays(torn: Path
 
 
 def test_a_saved_plan_holds_although_something_was_left_since(torn: Path) -> None:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core.processes import find_holders
+from binlogtool.core.open_file_holders import find_holders
 
 SPHINX = Path(__file__).parent.parent / "corpus/manticore/sphinx-mixed"
 LIKE_A_USER = """
 import ctypes, mmap, os, sys
-from binlogtool.core.processes import find_holders
+from binlogtool.core.open_file_holders import find_holders
 path = sys.argv[1]
 status = os.stat(path)
 if {mapped}:

@@ -199,7 +199,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str, saved: bool) -> None:
     import json
 
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     plan = binlogtool.plan_truncate(torn)
@@ -216,7 +216,7 @@ def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str
 
 
 def test_a_saved_plan_is_carried_out(torn: Path) -> None:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"
@@ -226,7 +226,7 @@ def test_a_saved_plan_is_carried_out(torn: Path) -> None:
 
 
 def test_a_plan_of_another_file_is_refused(torn: Path) -> None:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file, other = torn.parent / "plan.json", torn.parent / "other.log"
@@ -252,7 +252,7 @@ def test_what_is_no_plan_is_refused(torn: Path, text: str) -> None:
      ('"asked"', '"told"'), ('"max_loss": 1000', '"max_loss": 1001, "x": 1')],
 )  # fmt: skip
 def test_a_plan_that_was_edited_is_refused(torn: Path, old: str, new: str) -> None:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"
@@ -453,7 +453,7 @@ def test_an_undo_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     log = manticore(samples, tmp_path / "log")
@@ -470,7 +470,7 @@ def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
 def test_a_plan_with_odd_allowances_is_refused(torn: Path, asked: object) -> None:
     import json
 
-    from binlogtool.format_api.json_values import encode_document
+    from binlogtool.format_api.encode_json import encode_document
     from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"

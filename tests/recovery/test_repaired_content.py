@@ -12,7 +12,7 @@ import pytest
 from binlogtool.core.open_file import find_format, open_file, open_source
 from binlogtool.format_api.format import ByteEdit, Hints, ResultPiece
 from binlogtool.limits import Limits
-from binlogtool.repair import diagnosis
+from binlogtool.repair import diagnose_startup
 from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, remove_file, zero_chunks
 from binlogtool.repair.repaired_content import PiecesSource, apply_edits, build_salvaged_content, is_same_path
 from tests.cli.samples import damaged_log, plain_log
@@ -62,8 +62,8 @@ def test_a_user_without_a_name_is_given_by_number() -> None:
     def look_up(number: int) -> tuple[str, int]:
         return {0: ("root", 0)}[number]
 
-    assert diagnosis._find_name(look_up, 0) == "root"
-    assert diagnosis._find_name(look_up, 4711) == "4711"
+    assert diagnose_startup._find_name(look_up, 0) == "root"
+    assert diagnose_startup._find_name(look_up, 4711) == "4711"
 
 
 def test_signals_inside_the_block_take_effect_once_each_after_it() -> None:
@@ -151,4 +151,4 @@ def test_a_removed_file_is_gone_durably_and_one_that_stays_is_reported() -> None
 
 def test_records_that_servers_reject_are_added_up() -> None:
     replays = tuple(SimpleNamespace(decisions={"rejected": count}) for count in (2, 0, 3))
-    assert diagnosis.Diagnosis.rejected_records.fget(SimpleNamespace(replays=replays)) == 5  # type: ignore[attr-defined]
+    assert diagnose_startup.Diagnosis.rejected_records.fget(SimpleNamespace(replays=replays)) == 5  # type: ignore[attr-defined]

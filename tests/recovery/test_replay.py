@@ -27,11 +27,11 @@ from binlogtool.format_api.replay import (
     UNTIL,
     EffectReader,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplayRules,
     ReplaySituation,
     ReplayStop,
-    Ruling,
     StateChange,
 )
 from binlogtool.limits import Limits
@@ -43,7 +43,7 @@ REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old"
 RECORD = 62
 """Bytes of each record."""
 
-Rule = Callable[[int, int], Iterable[Ruling]]
+Rule = Callable[[int, int], Iterable[RecordOutcome]]
 """Numbers of the first record of a run and behind its last one -> what is ruled now."""
 
 
@@ -55,7 +55,7 @@ class Scripted:
     """Rules that do what the test says. fed: (file, records) of each call."""
 
     rule: Rule
-    last: tuple[Ruling, ...] = ()
+    last: tuple[RecordOutcome, ...] = ()
     outcome: ReplayOutcome = STARTED
     itinerary_of: Callable[[ReplaySituation], ReadPlan] | None = None
     fed: list[tuple[str, int]] = field(default_factory=list)
@@ -71,11 +71,11 @@ class Scripted:
             return self.itinerary_of(self.situation)
         return ReadPlan(tuple(file.name for file in self.situation.files))
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         self.fed.append((name, len(records)))
         return self.rule(first, first + len(records))
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         return self.last, self.outcome
 
 
@@ -91,11 +91,11 @@ class LastSequence(EffectReader):
         return {"s.z": "why"}
 
 
-def everything(first: int, stop: int) -> list[Ruling]:
-    return [Ruling(first, stop, APPLIED, "yes")]
+def everything(first: int, stop: int) -> list[RecordOutcome]:
+    return [RecordOutcome(first, stop, APPLIED, "yes")]
 
 
-def nothing(first: int, stop: int) -> list[Ruling]:
+def nothing(first: int, stop: int) -> list[RecordOutcome]:
     return []
 
 
@@ -136,14 +136,18 @@ def test_records_that_are_decided_at_once_are_told_in_the_order_of_the_log(tmp_p
 def test_late_rulings_take_effect_in_the_order_in_which_they_come(tmp_path: Path) -> None:
     """The second file commits what the first one left open, its last record first; the end of the log the rest."""
 
-    def rule(first: int, stop: int) -> list[Ruling]:
+    def rule(first: int, stop: int) -> list[RecordOutcome]:
         if first == 0:
-            return [Ruling(1, 2, APPLIED, "yes")]
-        return [Ruling(3, 4, APPLIED, "late"), Ruling(first, stop, REJECTED, "no"), Ruling(0, 1, APPLIED, "late")]
+            return [RecordOutcome(1, 2, APPLIED, "yes")]
+        return [
+            RecordOutcome(3, 4, APPLIED, "late"),
+            RecordOutcome(first, stop, REJECTED, "no"),
+            RecordOutcome(0, 1, APPLIED, "late"),
+        ]
 
     told: list[ReplayDecision] = []
     names = written(tmp_path, [1, 2, 3, 4], [5, 6], table=lambda n: b"z" if n == 4 else b"t")
-    script = Scripted(rule, last=(Ruling(2, 3, SKIPPED, "no"),))
+    script = Scripted(rule, last=(RecordOutcome(2, 3, SKIPPED, "no"),))
     found = run(tmp_path, names, script, told)
     assert [(one.seq, one.verb, one.reason) for one in told] == [
         (2, APPLIED, "yes"), (4, APPLIED, "late"), (5, REJECTED, "no"), (6, REJECTED, "no"), (1, APPLIED, "late"),
@@ -159,8 +163,8 @@ def test_late_rulings_take_effect_in_the_order_in_which_they_come(tmp_path: Path
 def test_one_ruling_may_reach_over_records_of_several_files(tmp_path: Path) -> None:
     told: list[ReplayDecision] = []
 
-    def rule(first: int, stop: int) -> list[Ruling]:
-        return [Ruling(1, stop, APPLIED, "yes")] if first == 4 else []
+    def rule(first: int, stop: int) -> list[RecordOutcome]:
+        return [RecordOutcome(1, stop, APPLIED, "yes")] if first == 4 else []
 
     found = run(tmp_path, written(tmp_path, [1, 2], [3, 4], [5, 6]), Scripted(rule), told)
     assert sorted(n for n in numbers(told) if n) == [1, 2, 3, 4, 5, 6]
@@ -174,7 +178,7 @@ def test_what_nobody_rules_on_is_not_reached_and_what_is_passed_by_has_its_reaso
     def itinerary(situation: ReplaySituation) -> ReadPlan:
         return ReadPlan((names[2], names[0]), {names[1]: "old"})
 
-    script = Scripted(lambda first, stop: [Ruling(first, first + 1, APPLIED, "yes")], itinerary_of=itinerary)
+    script = Scripted(lambda first, stop: [RecordOutcome(first, first + 1, APPLIED, "yes")], itinerary_of=itinerary)
     found = run(tmp_path, names, script, told)
     assert [one[0] for one in script.fed] == [names[2], names[0]] == [Path(one).name for one in found.read]
     assert found.reasons == {"yes": 2, "old": 3, NOT_REACHED: 1}
@@ -281,11 +285,11 @@ def test_what_force_means_and_what_is_doubted_stand_in_the_details(tmp_path: Pat
 def test_the_state_is_that_of_the_order_of_application(tmp_path: Path) -> None:
     """The record that is decided last is the last writer, wherever it stands."""
 
-    def commit_first_last(first: int, stop: int) -> list[Ruling]:
+    def commit_first_last(first: int, stop: int) -> list[RecordOutcome]:
         return (
-            [Ruling(1, stop, APPLIED, "yes")]
+            [RecordOutcome(1, stop, APPLIED, "yes")]
             if first == 0
-            else [*everything(first, stop), Ruling(0, 1, APPLIED, "late")]
+            else [*everything(first, stop), RecordOutcome(0, 1, APPLIED, "late")]
         )
 
     one, other, plain = (tmp_path / name for name in ("one", "other", "plain"))
@@ -326,8 +330,8 @@ def test_undecided_records_are_bounded_by_the_memory(tmp_path: Path) -> None:
         run(tmp_path, names, Scripted(nothing), limits=bound)
     assert stop.value.exit_code == 6
 
-    def previous(first: int, stop: int) -> list[Ruling]:
-        return [Ruling(max(first - 20, 0), first, APPLIED, "late")]
+    def previous(first: int, stop: int) -> list[RecordOutcome]:
+        return [RecordOutcome(max(first - 20, 0), first, APPLIED, "late")]
 
     found = run(tmp_path, names, Scripted(previous), limits=bound)
     assert found.reasons == {"late": 180, NOT_REACHED: 20}

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from binlogtool.errors import InputOutputError, RefusedError, RepairFailedError
 from binlogtool.format_api.format import EngineLock
 from binlogtool.limits import MIB
-from binlogtool.repair import atomic_file_changes as transaction
-from binlogtool.repair.atomic_file_changes import execute_plan
+from binlogtool.repair import execute_plan as transaction
+from binlogtool.repair.execute_plan import execute_plan
 from binlogtool.repair.plan import RepairResult, WrittenFile
 from binlogtool.repair.undo_file import APPLIED, read_undo_file
 from tests.crash.disk import Fault

@@ -12,7 +12,7 @@ import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.repair import undo_repair
-from binlogtool.repair.atomic_file_changes import find_intent_path, read_intent
+from binlogtool.repair.execute_plan import find_intent_path, read_intent
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.undo_file import (
     APPLIED,

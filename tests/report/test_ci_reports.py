@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from binlogtool.findings import EXPLANATIONS, Severity, make_finding
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.encode_json import encode_document
 from binlogtool.report.ci_reports import (
     CHECKS,
     MAX_RESULTS,

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from binlogtool.format_api.json_values import JsonStyle
+from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.report.dump import (
     CsvWriter,
     FieldJsonEncoder,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
+from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.format_api.format import LongValue, RowChanges
-from binlogtool.format_api.json_values import JsonStyle
 from binlogtool.report.dump import TextOptions, TextWriter, ValueFormatter
 from binlogtool.terminal.escape import make_painter
 from tests.report.values import block

@@ -17,7 +17,7 @@ from binlogtool.annotation.annotate_file import AnnotateRequest, annotate_file, 
 from binlogtool.core.open_file import BytesSource, LogFile, open_file
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.encode_json import encode_document
 from binlogtool.limits import Limits
 from binlogtool.report.annotated_bytes import encode_annotation
 from binlogtool.schema.annotated_bytes import Annotation, FieldRow

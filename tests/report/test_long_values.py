@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import limits
-from binlogtool.core import record_blocks
-from binlogtool.core.record_blocks import LongValueWriter, extract_long_values
+from binlogtool.core import decode_batches
+from binlogtool.core.decode_batches import LongValueWriter, extract_long_values
+from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.format_api.format import LongValue, make_long_value
-from binlogtool.format_api.json_values import JsonStyle
 from tests.cli.invoke import ROOT, invoke
 from tests.harness.mysql_writer import MARIADB, binlog, block, query
 
@@ -49,7 +49,7 @@ def test_pieces_make_the_same_output(place: str, form: tuple[str, ...], monkeypa
         whole = invoke("dump", "-O", *form, str(log))
         with monkeypatch.context() as patched:
             patched.setattr(limits, "LONG_VALUE_BYTES", 4)
-            patched.setattr(record_blocks, "PIECE_SIZE", 7)
+            patched.setattr(decode_batches, "PIECE_SIZE", 7)
             patched.setattr("binlogtool.format_api.format.PIECE_SIZE", 7)
             pieces = invoke("dump", "-O", *form, str(log))
         assert pieces == whole, log

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.format_api.json_values import encode_document
+from binlogtool.format_api.encode_json import encode_document
 from binlogtool.report.finding_policy import (
     FindingPolicy,
     IgnoreRule,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
-from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, collect_types, escape_unsafe
+from binlogtool.format_api.encode_json import JsonStyle, TimeFormatter, collect_types, escape_unsafe
 from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import NEW_YEAR_2026, block
 

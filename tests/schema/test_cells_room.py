@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.format_api.json_values import to_json_bytes
-from binlogtool.native_build.function_list import iter_compiled_layouts
+from binlogtool.format_api.encode_json import to_json_bytes
+from binlogtool.native_build.collect_kernels import iter_compiled_layouts
 from binlogtool.schema.json_line_codegen import CELL_BUFFER_SIZE, TEXT_COLUMNS, CellWriter
 
 STATUS = Path("/proc/self/statm")

@@ -17,7 +17,7 @@ from binlogtool.export.envelopes.values import (
     format_java_double,
     to_json_safe_text,
 )
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     DDL,
     DELETE,
     END,

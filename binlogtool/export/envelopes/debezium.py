@@ -24,7 +24,7 @@ from binlogtool.export.envelopes.values import (
     to_json_safe_text,
 )
 from binlogtool.export.output_options import EnvelopeOptions
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     BEGIN,
     DDL,
     DELETE,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
-from binlogtool.format_api.json_values import encode_json
-from binlogtool.format_api.tables_and_changes import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.format_api.encode_json import encode_json
+from binlogtool.format_api.row_outputs import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 
 # --- Geometry values as well-known text ---

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.errors import InputOutputError
 from binlogtool.export.atomic_output import create_task_folder
-from binlogtool.export.envelopes.message_tables import MessageOutcome, MessageRows
+from binlogtool.export.envelopes.messages_to_arrow import MessageOutcome, MessageRows
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
-from binlogtool.export.ordered_output import StreamJob
 from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import require_task_file
+from binlogtool.export.write_stream import StreamJob
 from binlogtool.export.write_tables import RowTableJob, SpoolResult, TableSpooler, TaskReader
 from binlogtool.format_api.layout import CRC32
 
@@ -25,7 +25,7 @@ class MessageLines(MessageRows, frozen=True):
     """Change messages as JSON lines (`export.write_tables.RowKind`)."""
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
-        """Write the lines of what a task reads; its only table has them."""
+        """Write the messages of one task as lines to its single output table."""
         result, checksum = SpoolResult([], FindingTally(), MessageOutcome()), 0
         reader.folder.mkdir(parents=True)
         path = reader.folder / "lines.jsonl"

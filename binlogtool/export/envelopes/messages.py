@@ -1,4 +1,4 @@
-"""Encode the records of a log as lines of change messages (`format_api.tables_and_changes.ScriptWriter`)."""
+"""Encode the records of a log as lines of change messages (`format_api.row_outputs.ScriptWriter`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from binlogtool.export.envelopes.debezium_rows import DebeziumRowEncoder
 from binlogtool.export.envelopes.maxwell import MaxwellEncoder
 from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
-from binlogtool.export.sql_scripts import refuse_record_filters
+from binlogtool.export.script_request import refuse_record_filters
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity, make_finding
+from binlogtool.format_api.encode_json import encode_json
 from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.json_values import encode_json
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     ChangeEvent,
     ChangeReader,
     ChangeRows,
     TableSchema,
     make_database_table,
 )
-from binlogtool.format_api.tables_and_changes import SqlTable as Changed
+from binlogtool.format_api.row_outputs import SqlTable as Changed
 from binlogtool.limits import Limits
 
 MessageEncoder = DebeziumEncoder | MaxwellEncoder | CanalEncoder
@@ -55,7 +55,7 @@ class MessageScript(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the lines for each record; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return the lines for each record; see `format_api.row_outputs.ScriptWriter`."""
         lines = list[bytes | BodyWithFindings]()
         for content in self.changes.read_records(context, batch, start, stop, limits):
             data = b"".join(self._encode_lines(content.changes))
@@ -107,7 +107,7 @@ class MessageScript(msgspec.Struct):
     ) -> tuple[bytes | memoryview, int]:
         """Return the lines for as many of the first records as can be encoded at once, and the next record.
 
-        See `format_api.tables_and_changes.ScriptWriter`.
+        See `format_api.row_outputs.ScriptWriter`.
         """
         encoder = self.row_encoder
         if encoder is None or not isinstance(batch, Batch):
@@ -126,25 +126,25 @@ class MessageScript(msgspec.Struct):
 
     @property
     def row_changes(self) -> int:
-        """Number of messages; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Number of messages; see `format_api.row_outputs.ScriptWriter`."""
         return self.count
 
     @property
     def is_empty(self) -> bool:
-        """True if no message was written; see `format_api.tables_and_changes.ScriptWriter`."""
+        """True if no message was written; see `format_api.row_outputs.ScriptWriter`."""
         return not self.count
 
     def note_gap(self, what: str = "") -> bytes:
-        """Return the messages held back when records are lost; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return the messages held back when records are lost; see `format_api.row_outputs.ScriptWriter`."""
         self.changes.note_gap()
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def finish(self) -> bytes:
-        """Return the messages held back at the end of the log; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return the messages held back at the end of the log; see `format_api.row_outputs.ScriptWriter`."""
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return a finding about a transaction without end; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return a finding about a transaction without end; see `format_api.row_outputs.ScriptWriter`."""
         if not self.count or not (name := self.changes.open_transaction):
             return ()
         text = f"{name} has no end in the part read; its messages are included, though the server may roll it back"

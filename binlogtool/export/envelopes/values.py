@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.format_api.tables_and_changes import ChangeEvent
+from binlogtool.format_api.row_outputs import ChangeEvent
 
 ChangeMessage = tuple[dict[str, Any] | bytes, ChangeEvent | None]
 """(message as members or as encoded JSON, its change or the first of them); encoded messages have no change."""

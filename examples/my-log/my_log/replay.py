@@ -19,7 +19,7 @@ class Replayer:
         for i, whole in enumerate(bad is None or at < bad for at in records.offset):
             (self.position if whole else self.lost)[name] = records.envelope.seq[i] if whole else bad
             verb = (replay.APPLIED, "applied") if whole else (replay.SKIPPED, "behind")
-            yield replay.Ruling(first + i, first + i + 1, *verb)
+            yield replay.RecordOutcome(first + i, first + i + 1, *verb)
 
     def finish(self):
         lost = tuple((name, make_finding("silent-loss", bad, 0, "rest not applied")) for name, bad in self.lost.items())

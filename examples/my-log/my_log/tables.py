@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     RecordTableRows,
     TableColumn,
     TableReader,

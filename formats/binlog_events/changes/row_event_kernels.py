@@ -27,7 +27,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     is_transaction_begin,
     step_group,
 )
-from binlogtool.formats.binlog_events.transactions.compiled_tracker import is_known_body
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import is_known_body
 from binlogtool.formats.binlog_events.wire_format import GTID, TRANSACTION_PAYLOAD
 
 # State: an array of 64-bit integers.
@@ -43,7 +43,7 @@ UNKNOWN, UNWANTED, WANTED = range(3)
 
 
 class RowEventColumns(NamedTuple):
-    """Columns with one entry per event of a batch. sources, numbers, maps: see `compiled_tracker.track_events`."""
+    """Columns with one entry per event of a batch. sources, numbers, maps: see `transaction_kernels.track_events`."""
 
     codes: Int64s
     servers: Int64s

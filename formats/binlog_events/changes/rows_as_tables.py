@@ -2,7 +2,7 @@
 
 Events about which the kernels lack information take the general path (`RowTables.read_records`). So do events whose
 rows the kernels cannot decode: the events before them are then processed again, without those after them. A value that
-only Python can decode does not stop the kernels (`fill_columns`).
+only Python can decode does not stop the kernels (`typed_column_kernels`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.format_api.tables_and_changes import (
+from binlogtool.format_api.row_outputs import (
     MAX_DECIMAL_DIGITS,
     NO_ROWS,
     TRANSACTION_BEGINS,
@@ -36,15 +35,8 @@ from binlogtool.format_api.tables_and_changes import (
     pad_image,
     split_table_name,
 )
-from binlogtool.formats.binlog_events.changes import fill_columns
-from binlogtool.formats.binlog_events.changes.fill_columns import (
-    MAX_COMPILED_COLUMNS,
-    MAX_FILLER_ROWS,
-    RAW_COUNT,
-    RowCellFiller,
-    RowCellFillers,
-    parse_image_layout,
-)
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
+from binlogtool.formats.binlog_events.changes import typed_column_kernels
 from binlogtool.formats.binlog_events.changes.row_event_kernels import (
     CLOSED_BY,
     CLOSED_BY_END,
@@ -61,6 +53,14 @@ from binlogtool.formats.binlog_events.changes.row_event_kernels import (
     SelectedRowEvents,
     TableMapStates,
     select_row_events,
+)
+from binlogtool.formats.binlog_events.changes.typed_column_kernels import (
+    MAX_COMPILED_COLUMNS,
+    MAX_FILLER_ROWS,
+    RAW_COUNT,
+    RowCellFiller,
+    RowCellFillers,
+    parse_image_layout,
 )
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_changed_table,
@@ -94,9 +94,9 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     GroupStep,
     QueryKind,
     TransactionGroups,
-    build_traits,
+    build_event_type_flags,
 )
-from binlogtool.formats.binlog_events.transactions.compiled_tracker import (
+from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     MAX_CACHED,
     UNSUPPORTED_EVENTS,
     CompiledTracker,
@@ -192,9 +192,9 @@ class RowEventRuns:
         self._fillers, self._compile_kernel = fillers, compile_kernel
         self._follow_kernel, self._store_kernel = (
             compile_kernel(select_row_events),
-            compile_kernel(fill_columns.store_events),
+            compile_kernel(typed_column_kernels.store_events),
         )
-        self._traits = build_traits(_STOP_EVENTS)
+        self._traits = build_event_type_flags(_STOP_EVENTS)
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
         self._described: list[TableSchema] = []
@@ -456,8 +456,8 @@ class RowEventRuns:
             _UnsupportedEvent: the rows of an event cannot be stored.
         """
         pick, (found_events, _, layouts, *_) = 0, self._outputs
-        picked = fill_columns.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
-        row_layouts = fill_columns.RowLayouts(self._shapes, self._plans)
+        picked = typed_column_kernels.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
+        row_layouts = typed_column_kernels.RowLayouts(self._shapes, self._plans)
         table_map, table = self._tables[number]
         while pick < len(picks):
             filler = self._fillers.current_filler(table_map, table, limits)
@@ -471,7 +471,9 @@ class RowEventRuns:
                     _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == UNSUPPORTED or (status == fill_columns.FULL and not self._fillers.open_larger(table_map)):
+            if status == UNSUPPORTED or (
+                status == typed_column_kernels.FULL and not self._fillers.open_larger(table_map)
+            ):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
             pick = next_pick
 

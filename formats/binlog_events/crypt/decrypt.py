@@ -93,7 +93,7 @@ _unpack_size = struct.Struct("<9xI").unpack_from
 
 
 class EncryptedEventStart(NamedTuple):
-    """Start of an event, and its shift: how many bytes after the offset where it was written it is now."""
+    """Start of an event. shift: bytes by which the event has moved from its original offset."""
 
     offset: int
     shift: int

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.tables_and_changes import qualify_name
+from binlogtool.format_api.row_outputs import qualify_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
@@ -134,7 +134,7 @@ _SET_PIECES = re.compile(rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|{COMMENT}|[(
 
 
 def is_undecided(sql: str) -> bool:
-    """Return whether the text may end before the statement's first word (in a comment, or in SET STATEMENT)."""
+    """Return whether the given prefix of a statement is too short to contain its first keyword."""
     at = skip_gap(sql)
     return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
 

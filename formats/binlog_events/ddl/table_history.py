@@ -294,7 +294,7 @@ _NUMBER = re.compile(r"(?<=[.-])\d+(?=$|\.)")
 
 
 def _load_before_gap(load_state: Callable[[], Any]) -> Any:
-    """Return the state at the end of a file that is not the one before: its definitions are assumed."""
+    """Load the table definitions from the last available file before a gap and mark them as assumed."""
     history = TableHistory()
     history.import_state(load_state())
     history.skip_part()

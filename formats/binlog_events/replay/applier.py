@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, Ruling
+from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, RecordOutcome
 from binlogtool.formats.binlog_events.ddl.statements import find_engine, mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
@@ -45,7 +45,7 @@ MAX_PARTS = 100_000
 """Maximum number of parts of one transaction that have their own verdict."""
 
 RulingVerdict = tuple[str, str]
-"""(verb, reason) of a `Ruling`."""
+"""(verb, reason) of a `RecordOutcome`."""
 
 _STAYS: RulingVerdict = (APPLIED, "not-transactional")
 
@@ -92,17 +92,17 @@ class ApplierTransaction(msgspec.Struct):
                 position = high
         self.parts.append(TransactionPart(position, stop, verdict))
 
-    def iter_rulings(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
-        """Yield the rulings on its records up to `stop`; `verdict` applies to records without their own."""
+    def iter_rulings(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
+        """Yield the outcomes on its records up to `stop`; `verdict` applies to records without their own."""
         position = self.first_record
         for part in self.parts if self.verdict is None else ():
             if part.first > position:
-                yield Ruling(position, part.first, *verdict)
+                yield RecordOutcome(position, part.first, *verdict)
             if part.stop > max(part.first, position):
-                yield Ruling(max(part.first, position), part.stop, *part.verdict)
+                yield RecordOutcome(max(part.first, position), part.stop, *part.verdict)
             position = max(position, part.stop)
         if stop > position:
-            yield Ruling(position, stop, *(self.verdict or verdict))
+            yield RecordOutcome(position, stop, *(self.verdict or verdict))
 
 
 # --- Statements and texts of event bodies ---
@@ -284,16 +284,16 @@ class EventApplier:
         """Offset at which the open transaction begins; None if none is open."""
         return None if self._open_transaction is None else self._open_transaction.offset
 
-    def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
+    def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
         """Handle damage before record `stop`: the open transaction cannot be completed."""
         yield from self._close_incomplete(stop, verdict)
         self._is_after_damage = True
 
-    def roll_back(self, stop: int) -> Iterator[Ruling]:
+    def roll_back(self, stop: int) -> Iterator[RecordOutcome]:
         """Roll back the open transaction, because the reader takes record `stop` for the end of the log."""
         yield from self._close_incomplete(stop, INCOMPLETE)
 
-    def finish(self, stop: int) -> Iterator[Ruling]:
+    def finish(self, stop: int) -> Iterator[RecordOutcome]:
         """Finish applying; `stop` is the number after the last record."""
         yield from self._close_incomplete(stop, INCOMPLETE)
         for transaction, record_stop in self._prepared.values():
@@ -306,7 +306,7 @@ class EventApplier:
         self._open_transaction = ApplierTransaction(number, records.offset[i])
         return self._open_transaction
 
-    def _close_incomplete(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
+    def _close_incomplete(self, stop: int, verdict: RulingVerdict) -> Iterator[RecordOutcome]:
         """Close the open transaction without a commit."""
         transaction, self._open_transaction = self._open_transaction, None
         if transaction is not None:
@@ -317,7 +317,7 @@ class EventApplier:
 
     def _end_transaction(
         self, number: int, records: DecodedRecords, i: int, verdict: RulingVerdict
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """End the open transaction with record `number`; it takes effect."""
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
         self._open_transaction = None
@@ -333,20 +333,20 @@ class EventApplier:
 
     def _reject_record(
         self, number: int, records: DecodedRecords, i: int, reason_id: str, message: str
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """Reject record `number` as the server does."""
         if not self._skips_failures:
             yield from self._close_incomplete(number, INCOMPLETE)
-            yield Ruling(number, number + 1, REJECTED, reason_id)
+            yield RecordOutcome(number, number + 1, REJECTED, reason_id)
             self.failure = ApplierFailure(number, records.offset[i], message)
         elif self._open_transaction is None:
-            yield Ruling(number, number + 1, REJECTED, reason_id)
+            yield RecordOutcome(number, number + 1, REJECTED, reason_id)
         else:
             self._open_transaction.verdict = self._open_transaction.verdict or (REJECTED, reason_id)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[Ruling]:
+    def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[RecordOutcome]:
         """Apply the records `[start, stop)` of a run; record 0 of the run has the number `first`."""
         types, handlers = records.envelope.type, _EVENT_HANDLERS
         for i in range(start, stop):
@@ -354,21 +354,21 @@ class EventApplier:
             if self.failure is not None:
                 return
 
-    def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply an event outside transactions; inside one (a rotated relay log) it gets its own verdict."""
         if self._open_transaction is None:
-            yield Ruling(number, number + 1, *CONTROL)
+            yield RecordOutcome(number, number + 1, *CONTROL)
         elif len(self._open_transaction.parts) < MAX_PARTS:
             self._open_transaction.parts.append(TransactionPart(number, number + 1, CONTROL))
 
-    def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply FORMAT_DESCRIPTION: after a server start, the previous transaction has no end."""
         body = records.bodies[i] or {}
         if body.get("create_timestamp") and not _header_flags(records, i) & EventFlag.RELAY_LOG:
             yield from self._close_incomplete(number, INCOMPLETE)
         yield from self._apply_control(number, records, i)
 
-    def _apply_gtid_list(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_gtid_list(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply PREVIOUS_GTIDS or GTID_LIST."""
         if self._ordered:
             for domain, (_, last) in read_listed_gtids(records.bodies[i]).domains.items():
@@ -376,7 +376,7 @@ class EventApplier:
                 self._last_numbers.setdefault(domain, last)
         yield from self._apply_control(number, records, i)
 
-    def _apply_gtid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_gtid(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply a GTID event, which begins a transaction."""
         gtid = records.envelope.txn[i]
         if self._open_transaction is not None:
@@ -405,7 +405,7 @@ class EventApplier:
 
     def _check_gtid(
         self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """Check whether a GTID was executed before, or is out of order."""
         gtid = transaction.gtid or ""
         source, sequence = split_gtid(gtid)
@@ -428,7 +428,7 @@ class EventApplier:
 
     def _handle_out_of_order(
         self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction, last: int
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """Handle a GTID whose number is not higher than the last one of its domain."""
         if self._skips_failures:  # --skip-gtid-strict-mode; transactions applied before fail on their own rows
             self._open_transaction = transaction
@@ -439,7 +439,7 @@ class EventApplier:
             number, records, i, "out-of-order", f"{transaction.gtid} comes after number {last} of its domain"
         )
 
-    def _apply_query(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_query(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply a QUERY or EXECUTE_LOAD_QUERY event."""
         body = records.bodies[i]
         if body is None:
@@ -451,13 +451,15 @@ class EventApplier:
             self._is_after_damage = False
         if self._is_after_damage:
             self._is_after_damage = kind not in (QueryKind.COMMIT, QueryKind.ROLLBACK)
-            yield Ruling(number, number + 1, REJECTED, "adrift")
+            yield RecordOutcome(number, number + 1, REJECTED, "adrift")
         elif kind is QueryKind.STATEMENT:
             yield from self._apply_statement(number, records, i, sql, as_text(body.get("db")))
         else:
             yield from _QUERY_HANDLERS[kind](self, number, records, i, sql)
 
-    def _apply_statement(self, number: int, records: DecodedRecords, i: int, sql: str, db: str) -> Iterator[Ruling]:
+    def _apply_statement(
+        self, number: int, records: DecodedRecords, i: int, sql: str, db: str
+    ) -> Iterator[RecordOutcome]:
         """Apply a statement other than BEGIN, COMMIT and the like."""
         self._note_engine(sql, db)
         if self._open_transaction is None or not self._open_transaction.needs_commit:
@@ -473,7 +475,7 @@ class EventApplier:
                 engine.table
             )
 
-    def _apply_begin(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_begin(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         """Apply BEGIN or XA START."""
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.gtid is None:
@@ -484,22 +486,22 @@ class EventApplier:
         transaction = transaction or self._begin_transaction(number, records, i)
         transaction.needs_commit, transaction.is_standalone = True, False
 
-    def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         yield from self._end_transaction(
             number, records, i, COMMITTED if self._open_transaction is not None else STATEMENT
         )
 
-    def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.verdict is None:
             transaction.roll_back(transaction.first_record, number + 1, ROLLED_BACK)
         yield from self._end_transaction(number, records, i, ROLLED_BACK if transaction is not None else STATEMENT)
 
-    def _apply_savepoint(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_savepoint(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         """Apply SAVEPOINT, ROLLBACK TO or RELEASE."""
         transaction = self._open_transaction
         if transaction is None:
-            yield Ruling(number, number + 1, *STATEMENT)
+            yield RecordOutcome(number, number + 1, *STATEMENT)
             return
         match = _SAVEPOINT_PATTERN.match(sql)
         if match is None or len(transaction.savepoints) >= MAX_PARTS:
@@ -510,14 +512,14 @@ class EventApplier:
         elif match[1][:8].upper() == "ROLLBACK" and name in transaction.savepoints:
             transaction.roll_back(transaction.savepoints[name] + 1, number, ROLLED_BACK_TO_SAVEPOINT)
 
-    def _apply_xa_end(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_xa_end(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         """Apply XA END, which leaves the transaction open."""
         if self._open_transaction is None:
-            yield Ruling(number, number + 1, *STATEMENT)
+            yield RecordOutcome(number, number + 1, *STATEMENT)
 
     # -- XA ----------------------------------------------------------------------------------------------------------
 
-    def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         body, transaction = records.bodies[i], self._open_transaction
         if body is None or transaction is None:
             yield from self._fail_undecodable(number, records, i) if body is None else self._rule_stray(number)
@@ -537,7 +539,7 @@ class EventApplier:
         else:
             self._prepared[xid] = transaction, number + 1
 
-    def _apply_xa_finish(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+    def _apply_xa_finish(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         """Apply XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
         finish = parse_xa_finish(sql.strip().encode("utf-8", "replace"))
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
@@ -548,7 +550,9 @@ class EventApplier:
         if self.failure is None:
             yield from self._end_transaction(number, records, i, STATEMENT)
 
-    def _finish_prepared(self, number: int, records: DecodedRecords, i: int, finish: XaFinish) -> Iterator[Ruling]:
+    def _finish_prepared(
+        self, number: int, records: DecodedRecords, i: int, finish: XaFinish
+    ) -> Iterator[RecordOutcome]:
         """Commit or roll back a prepared transaction."""
         prepared = self._prepared.pop(finish.xa_id, None)
         if prepared is not None:
@@ -562,17 +566,17 @@ class EventApplier:
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _apply_part(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_part(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply an event that belongs to a transaction and does not end it."""
         if self._open_transaction is None:
             if self._is_after_damage:
-                yield Ruling(number, number + 1, REJECTED, "adrift")
+                yield RecordOutcome(number, number + 1, REJECTED, "adrift")
                 return
             self._begin_transaction(number, records, i)
         elif self._non_transactional_tables and records.envelope.object[i] in self._non_transactional_tables:
             self._open_transaction.mark_permanent(number)
 
-    def _apply_rows(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_rows(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply a row event."""
         yield from self._apply_part(number, records, i)
         transaction, body = self._open_transaction, records.bodies[i]
@@ -593,37 +597,37 @@ class EventApplier:
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
-    def _fail_undecodable(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _fail_undecodable(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Fail at an event that cannot be decoded."""
         findings = records.findings.get(i, ())
         reason = findings[0].message if findings else f"{records.envelope.type[i]} cannot be read"
         yield from self._reject_record(number, records, i, "undecodable", reason)
 
-    def _rule_stray(self, number: int) -> Iterator[Ruling]:
+    def _rule_stray(self, number: int) -> Iterator[RecordOutcome]:
         """Rule on a commit or rollback without an open transaction."""
-        yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
+        yield RecordOutcome(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
 
-    def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         if self._open_transaction is None:
             yield from self._rule_stray(number)
             self._is_after_damage = False
         else:
             yield from self._end_transaction(number, records, i, COMMITTED)
 
-    def _fail_incident(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _fail_incident(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Fail at an INCIDENT event."""
         message = as_text((records.bodies[i] or {}).get("message"))
         yield from self._reject_record(
             number, records, i, "incident", f"the server that wrote the log lost events: {message}"
         )
 
-    def _apply_unknown(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+    def _apply_unknown(self, number: int, records: DecodedRecords, i: int) -> Iterator[RecordOutcome]:
         """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
         if not _header_flags(records, i) & EventFlag.IGNORABLE:
             name = records.envelope.type[i]
             yield from self._reject_record(number, records, i, "unknown-event", f"{name} is unknown and not ignorable")
         elif self._open_transaction is None:
-            yield Ruling(number, number + 1, SKIPPED, "ignorable")
+            yield RecordOutcome(number, number + 1, SKIPPED, "ignorable")
         else:
             self._open_transaction.parts.append(TransactionPart(number, number + 1, (SKIPPED, "ignorable")))
 
@@ -635,7 +639,9 @@ def _header_flags(records: DecodedRecords, i: int) -> int:
     return int(header.get("flags", 0))
 
 
-_QUERY_HANDLERS: Mapping[QueryKind, Callable[[EventApplier, int, DecodedRecords, int, str], Iterator[Ruling]]] = {
+_QUERY_HANDLERS: Mapping[
+    QueryKind, Callable[[EventApplier, int, DecodedRecords, int, str], Iterator[RecordOutcome]]
+] = {
     QueryKind.BEGIN: EventApplier._apply_begin,
     QueryKind.XA_START: EventApplier._apply_begin,
     QueryKind.COMMIT: EventApplier._apply_commit,
@@ -652,7 +658,7 @@ _TRANSACTION_PART_EVENTS = (
     "TABLE_MAP", "ANNOTATE_ROWS", "ROWS_QUERY", "INTVAR", "RAND", "USER_VAR", "BEGIN_LOAD_QUERY", "APPEND_BLOCK",
     "DELETE_FILE", "TRANSACTION_PAYLOAD", "TRANSACTION_CONTEXT", "VIEW_CHANGE", "PARTIAL_ROW_DATA",
 )  # fmt: skip
-_EventHandler = Callable[[EventApplier, int, DecodedRecords, int], Iterator[Ruling]]
+_EventHandler = Callable[[EventApplier, int, DecodedRecords, int], Iterator[RecordOutcome]]
 _EVENT_HANDLERS: Mapping[str, _EventHandler] = {
     **dict.fromkeys(_CONTROL_EVENTS, EventApplier._apply_control),
     **dict.fromkeys(_TRANSACTION_PART_EVENTS, EventApplier._apply_part),

@@ -28,7 +28,7 @@ from binlogtool.format_api.replay import (
     StateChange,
     encode_canonical,
 )
-from binlogtool.format_api.tables_and_changes import qualify_name
+from binlogtool.format_api.row_outputs import qualify_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_altered_table,
     find_created_table,

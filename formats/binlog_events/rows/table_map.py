@@ -28,8 +28,8 @@ from msgspec import structs
 
 from binlogtool.format_api.format import JsonEncoder
 from binlogtool.format_api.json_kernels import build_text_table
+from binlogtool.format_api.row_outputs import qualify_name
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.format_api.tables_and_changes import qualify_name
 from binlogtool.formats.binlog_events.values.column_types import (
     CHARACTER,
     CHARACTER_MARIADB,
@@ -818,7 +818,7 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 # --- Table maps as bytes for the JSON kernels ---
 
 RECORD_HEAD, COLUMN_SIZE = 40, 40
-"""Bytes of the head of a record, or of a template for SQL (`sql.fast_path`), and of each column's entry."""
+"""Bytes of the head of a record (of a template in `sql.compiled_script_writer`), and of each column's entry."""
 PAD = bytes(8)
 """Padding after the last text: texts are copied in steps of eight bytes."""
 

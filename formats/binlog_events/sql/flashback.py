@@ -23,8 +23,8 @@ from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.row_outputs import ScriptOptions, qualify_name, unquote_name
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     TABLE_PATTERN,
     find_altered_table,
@@ -120,7 +120,7 @@ class LaterChanges(msgspec.Struct):
 
 
 class FlashbackConflicts(msgspec.Struct):
-    """Selected rows so far, and later changes to them.
+    """Detect later, unselected changes to the rows that a flashback reverses.
 
     `selected`: full name of a table -> (hash -> bitmap of the columns that flashback sets). `open_changes`: changes of
     a transaction whose end was not read. `is_full`: no further rows are remembered. `unchecked`: texts about changes

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.format_api.row_outputs import RowFilter, ScriptOptions
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
@@ -35,13 +35,13 @@ from binlogtool.formats.binlog_events.rows.rows_event import (
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.client_statements import has_lossy_backslashes
-from binlogtool.formats.binlog_events.sql.kernels.row_statements import MAX_INSERT_BYTES
-from binlogtool.formats.binlog_events.sql.literals import (
+from binlogtool.formats.binlog_events.sql.format_literals import (
     format_changed_json,
     format_condition,
     format_literal,
     quote_identifier,
 )
+from binlogtool.formats.binlog_events.sql.kernels.row_statements import MAX_INSERT_BYTES
 from binlogtool.formats.binlog_events.sql.script_state import (
     MAX_BINLOG_BYTES,
     EventContext,

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.row_outputs import ScriptOptions, SidecarFiles
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
@@ -40,8 +40,8 @@ from binlogtool.formats.binlog_events.sql.client_statements import (
     is_stored_program,
     reason_to_leave_out,
 )
-from binlogtool.formats.binlog_events.sql.fast_path import FastScriptWriter
-from binlogtool.formats.binlog_events.sql.literals import format_double, format_hex, quote_identifier
+from binlogtool.formats.binlog_events.sql.compiled_script_writer import FastScriptWriter
+from binlogtool.formats.binlog_events.sql.format_literals import format_double, format_hex, quote_identifier
 from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
     format_row_comments,
@@ -72,8 +72,8 @@ from binlogtool.formats.binlog_events.sql.session import (
     SET_GTID_AUTOMATIC,
     QuerySession,
     ScriptSession,
+    explain_refused_session,
     find_doubt,
-    find_refusal,
     has_gtids,
     set_mariadb_gtid,
     set_mysql_gtid,
@@ -406,7 +406,7 @@ class EventStatementWriter:
         """Return the SET statements for the session of a statement."""
         event = context.event
         status = decode_status_variables(parts.status_vars)
-        reason = find_refusal(status)
+        reason = explain_refused_session(status)
         if reason is not None:
             raise Unwritable(reason)
         query = QuerySession(status, event.time, parts.thread_id, bool(self.transaction.rollback_statements))

@@ -236,7 +236,7 @@ def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
     return None
 
 
-def find_refusal(status: Mapping[str, Any]) -> str | None:
+def explain_refused_session(status: Mapping[str, Any]) -> str | None:
     """Return why all known servers refuse the session of a statement; None if some server accepts it."""
     for name, number in status.get("charset", {}).items():
         charset = charset_of_collation(number)

@@ -345,7 +345,7 @@ _EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
 }
 
 
-def build_traits(unsupported: Iterable[int]) -> array[int]:
+def build_event_type_flags(unsupported: Iterable[int]) -> array[int]:
     """Return the traits of all event types; `unsupported`: types that the kernel does not support."""
     table = array("q", bytes(8 * 256))
     for mark, codes in _EVENTS_BY_MARK.items():
@@ -386,7 +386,7 @@ class GroupStep(enum.IntEnum):
 
 
 _STEPS = tuple(GroupStep)
-_TRAITS = tuple(build_traits(()))
+_TRAITS = tuple(build_event_type_flags(()))
 _FAULT_MESSAGES: Mapping[int, str] = {
     GTID_IN_GROUP: "a group starts inside another one",
     OUTER_EVENT_IN_GROUP: "{} inside a group",

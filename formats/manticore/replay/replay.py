@@ -37,13 +37,13 @@ from binlogtool.format_api.replay import (
     EffectReader,
     ExaminedFile,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
     StateChange,
     encode_canonical,
-    make_rulings,
+    make_outcomes,
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.explain_damage import FATAL_MISMATCH_VERSION
@@ -293,12 +293,12 @@ class ManticoreReplayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on one run of transactions."""
         self._open_files_until(name)
         current_file = self.current_file
         if self.stop is not None or current_file is None:
-            return [Ruling(first, first + len(records), *_SKIP_NOT_REACHED)]
+            return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
         reached = (
             len(records)
             if current_file.damage_start is None
@@ -313,7 +313,7 @@ class ManticoreReplayer:
             self._handle_damage(current_file)
         rest = _SKIP_NOT_REACHED if current_file.end_reason is None else (SKIPPED, current_file.end_reason)
         current_file.ruled_count += len(verbs)
-        return [*make_rulings(verbs, first), *make_rulings([rest] * (len(records) - len(verbs)), first + len(verbs))]
+        return [*make_outcomes(verbs, first), *make_outcomes([rest] * (len(records) - len(verbs)), first + len(verbs))]
 
     def _open_files_until(self, name: str) -> None:
         """Open the files up to this one; the files before it have no transactions."""
@@ -629,7 +629,7 @@ class ManticoreReplayer:
         record = facts.pop("record", None)
         self.findings.append((file.name, make_finding("silent-loss", offset, length, text, record=record, **facts)))
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Close the last file, and open later files without transactions, up to one that cannot be opened."""
         self._close_file()
         while self.stop is None and self._waiting_files and not self._waiting_files[0].records:

@@ -17,7 +17,11 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.format_api.schema_fields import MutableInt64s, UInt8s, kernel
-from binlogtool.formats.mariadb_innodb_binlog.records.records import is_crash_tail, iter_next_file_pages, iter_own_pages
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
+    is_crash_tail,
+    iter_next_file_pages,
+    iter_own_pages,
+)
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
     CONTINUATION_FLAG,

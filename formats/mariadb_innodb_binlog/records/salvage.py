@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventAssembler, EventGroup
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     BODY_READERS,
     IbbPosition,
     PageStore,

@@ -30,7 +30,7 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     report_unreadable_group,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import column_slices
-from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     CommitRecord,
     IbbGtid,
     IbbPosition,

@@ -18,7 +18,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import NO_FILE, IbbFileCont
 
 if TYPE_CHECKING:
     from binlogtool.formats.binlog_events.transactions.boundaries import XaId
-    from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+    from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
         GtidStateRecord,
         IbbGtid,
         IbbPosition,

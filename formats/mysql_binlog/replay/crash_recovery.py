@@ -54,14 +54,14 @@ from binlogtool.formats.binlog_events.wire_format import (
     read_event_size,
     unpack_payload,
 )
-from binlogtool.formats.mysql_binlog.companion_files import (
+from binlogtool.formats.mysql_binlog.index_and_state_files import (
     GtidIndexContext,
     LogName,
     TextContext,
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.replay.commit_marks import XA_FINISH, CommitMark, CommitMarks, get_xa_id
+from binlogtool.formats.mysql_binlog.replay.log_sanitizer import XA_FINISH, LogSanitizer, TransactionEndEvent, get_xa_id
 from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
 from binlogtool.formats.mysql_binlog.validate.event_rules import is_unknown_to_mariadb
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
@@ -414,13 +414,13 @@ def find_recovery_fault(log: ReplayedLog, read_range: RangeReader) -> tuple[int,
 
     None if there is no such event, or if the server may end its reading before.
     """
-    marks = CommitMarks()
+    marks = LogSanitizer()
 
     def visit(event: RecoveryEvent, description: FormatDescription) -> None:
         body = _try_decode(event, description) if event.code in _MARK_TYPES else None
         if body is not None:
             name = EventType(event.code).name.removesuffix("_COMPRESSED")
-            marks.add_mark(CommitMark(event.offset, name, body))
+            marks.add_mark(TransactionEndEvent(event.offset, name, body))
 
     read_for_recovery(log, read_range, visit)
     return marks.first_fault
@@ -615,7 +615,7 @@ class CrashRecovery:
         self._group_at = 0
         self._first_older_gtid: object = None
         self._is_standalone = False
-        self._marks = CommitMarks()
+        self._marks = LogSanitizer()
         self._damaged_from = None if extent is None else extent.damaged_from
         self._first_event_at = 0 if extent is None else extent.first_event_at
         self._valid_end = self._log_end() if self._damaged_from is None else min(self._log_end(), self._damaged_from)
@@ -644,7 +644,7 @@ class CrashRecovery:
             is_mark = type_name in _COMMIT_MARK_EVENTS
             if is_newest and is_mark and not self._is_mariadb:
                 self._marks.add_mark(
-                    CommitMark(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
+                    TransactionEndEvent(offsets[i], type_name.removesuffix("_COMPRESSED"), records.bodies[i] or {})
                 )
                 if not self._marks.in_transaction:
                     self._count_pending()
@@ -723,7 +723,7 @@ class CrashRecovery:
             return
         name = EventType(event.code).name.removesuffix("_COMPRESSED")
         if not description.is_mariadb:
-            self._marks.add_mark(CommitMark(event.offset, name, body))
+            self._marks.add_mark(TransactionEndEvent(event.offset, name, body))
         elif name != "QUERY" or as_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
             self._complete_group(event.end)
         if self._marks.first_fault is None:

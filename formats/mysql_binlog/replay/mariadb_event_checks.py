@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     load_block_head,
     read_lenenc,
 )
-from binlogtool.formats.binlog_events.write_log import POST_HEADER_SIZES
+from binlogtool.formats.binlog_events.write_mariadb_binlog import POST_HEADER_SIZES
 from binlogtool.formats.mysql_binlog.validate.event_rules import XA_PREPARE_FIXED_SIZE, find_xa_id_fault
 from binlogtool.limits import Limits
 

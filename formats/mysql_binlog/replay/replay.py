@@ -1,6 +1,6 @@
 """Replay prediction of a binary log: applying it (`mysqlbinlog FILES | mysql`), and crash recovery.
 
-The rulings on records predict applying, as point-in-time recovery and replicas do it. What a restart would do with the
+The outcomes of records predict applying, as point-in-time recovery and replicas do it. What a restart would do with the
 newest file is reported separately (`crash_recovery` in the details of the report).
 """
 
@@ -18,13 +18,13 @@ from binlogtool.format_api.replay import (
     REJECTED,
     SKIPPED,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
 )
 from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, parse_executed
-from binlogtool.formats.mysql_binlog.companion_files import INFO_NAME
+from binlogtool.formats.mysql_binlog.index_and_state_files import INFO_NAME
 from binlogtool.formats.mysql_binlog.innodb_position import InnodbComparison, compare_with_innodb
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     CrashRecovery,
@@ -90,7 +90,7 @@ class BinlogReplayer:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[RecordOutcome]:
         """Rule on the next records: those up to the next damage, and those after it."""
         self._recovery.add_records(name, records)
         yield from self._enter_log(self._log_indexes[name], first)
@@ -99,7 +99,7 @@ class BinlogReplayer:
         while index < count and self._replay_stop is None and not self._is_file_ended:
             applied_count = self._count_applied(records)
             if index < applied_count:
-                yield Ruling(first + index, first + applied_count, SKIPPED, "executed")
+                yield RecordOutcome(first + index, first + applied_count, SKIPPED, "executed")
                 index = applied_count
                 continue
             damage_index = self._count_before_damage(records)
@@ -108,15 +108,15 @@ class BinlogReplayer:
             else:
                 index += yield from self._meet_damage(first + index, records, index)
         if index < count and self._replay_stop is not None:
-            yield Ruling(first + index, first + count, SKIPPED, NOT_REACHED)
+            yield RecordOutcome(first + index, first + count, SKIPPED, NOT_REACHED)
         elif index < count:
             offset, count_so_far = self._after_damage.get(name, (records.offset[index], 0))
             self._after_damage[name] = offset, count_so_far + count - index
-            yield Ruling(first + index, first + count, SKIPPED, "behind-damage")
+            yield RecordOutcome(first + index, first + count, SKIPPED, "behind-damage")
 
     def _apply_records(
         self, first: int, records: DecodedRecords, start: int, stop: int
-    ) -> Generator[Ruling, None, int]:
+    ) -> Generator[RecordOutcome, None, int]:
         """Apply the records `[start, stop)`; return the index to continue at."""
         applier, name = self._applier, self._logs[self._log_index].file.name
         applier.applied_end, lost_before = None, len(applier.skipped_rows)
@@ -141,7 +141,7 @@ class BinlogReplayer:
 
     # -- files and damage --------------------------------------------------------------------------------------------
 
-    def _enter_log(self, log_index: int, number: int) -> Iterator[Ruling]:
+    def _enter_log(self, log_index: int, number: int) -> Iterator[RecordOutcome]:
         """Leave all files before this one (some may have no records), and enter it."""
         while self._log_index < log_index:
             yield from self._leave_log(number)
@@ -149,7 +149,7 @@ class BinlogReplayer:
             self._skip_applied_damage()
             self._applier.events_without_map = self._logs[self._log_index].events_without_map
 
-    def _leave_log(self, number: int) -> Iterator[Ruling]:
+    def _leave_log(self, number: int) -> Iterator[RecordOutcome]:
         """Handle damage after the last record of a file."""
         while self._log_index >= 0 and self._replay_stop is None and self._has_damage_left():
             yield from self._handle_damage(number)
@@ -176,16 +176,16 @@ class BinlogReplayer:
             bisect_left(records.offset, damages[self._next_damage].offset) if self._has_damage_left() else len(records)
         )
 
-    def _meet_damage(self, number: int, records: DecodedRecords, index: int) -> Generator[Ruling, None, int]:
+    def _meet_damage(self, number: int, records: DecodedRecords, index: int) -> Generator[RecordOutcome, None, int]:
         """Handle damage at or before record `number`; return 1 if that record is the damaged one and was ruled on."""
         damage = self._logs[self._log_index].damages[self._next_damage]
         yield from self._handle_damage(number)
         if self._skips_failures and records.offset[index] == damage.offset and not self._is_file_ended:
-            yield Ruling(number, number + 1, REJECTED, "damaged")
+            yield RecordOutcome(number, number + 1, REJECTED, "damaged")
             return 1
         return 0
 
-    def _handle_damage(self, number: int) -> Iterator[Ruling]:
+    def _handle_damage(self, number: int) -> Iterator[RecordOutcome]:
         """Handle damage before record `number`."""
         log = self._logs[self._log_index]
         damage = log.damages[self._next_damage]
@@ -201,22 +201,22 @@ class BinlogReplayer:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Roll back the open transaction, and return the outcome."""
-        rulings: list[Ruling] = []
+        record_outcomes: list[RecordOutcome] = []
         ended_early = self._situation.ended_early()
         if self._selection.refusal is None and not ended_early:
-            rulings += self._enter_log(len(self._logs) - 1, self._next_number)
-            rulings += self._leave_log(self._next_number)
+            record_outcomes += self._enter_log(len(self._logs) - 1, self._next_number)
+            record_outcomes += self._leave_log(self._next_number)
         open_at = None if ended_early else self._applier.open_offset
-        rulings += self._applier.finish(self._next_number)
+        record_outcomes += self._applier.finish(self._next_number)
         findings = [*self._iter_losses(open_at), *(() if self._skips_newest else self._recovery.iter_findings())]
         findings += () if self._startup is None else self._startup.findings
         comparison = self._compare_with_innodb()
         lost = None if comparison is None else comparison.make_finding()
         if comparison is not None and lost is not None:
             findings.append((comparison.position.log.name, lost))
-        return rulings, ReplayOutcome(
+        return record_outcomes, ReplayOutcome(
             self._predict_start(),
             self._replay_stop,
             self._last_applied(),

@@ -31,9 +31,9 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     read_event_size,
 )
-from binlogtool.formats.innodb.prepared import PreparedTransactions, read_prepared_transactions
-from binlogtool.formats.innodb.recovered_pages import UnknownPageError
-from binlogtool.formats.mysql_binlog.companion_files import (
+from binlogtool.formats.innodb.pages_after_redo import UnknownPageError
+from binlogtool.formats.innodb.prepared_transactions import PreparedTransactions, read_prepared_transactions
+from binlogtool.formats.mysql_binlog.index_and_state_files import (
     MAX_INDEX_BYTES,
     ServerList,
     TextContext,

@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     ranges_to_json,
 )
 from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
-from binlogtool.formats.mysql_binlog.companion_files import (
+from binlogtool.formats.mysql_binlog.index_and_state_files import (
     GTID_INDEX_NAME,
     GtidIndexContext,
     IndexListing,

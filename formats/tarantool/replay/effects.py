@@ -60,7 +60,7 @@ class TarantoolEffects(EffectReader):
 
     def attach_replayer(self, replayer: TarantoolReplayer) -> None:
         """Get the server version, and the keys that each DELETE_RANGE deletes, from the replayer."""
-        self._is_3, self._deleted_keys = replayer.version.is_3, replayer.deleted_keys
+        self._is_3, self._deleted_keys = replayer.version.is_version_3, replayer.deleted_keys
 
     def unknown_objects(self) -> Mapping[str, str]:
         """Return objects whose rows may differ from the server's -> reason as text; to be called at the end."""
@@ -259,7 +259,7 @@ def apply_patch(image: bytes, operation: bytes) -> bytes | None:
     """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" = the row does not exist."""
     try:
         kind, row, operations, _, _, *rules = _decode_msgpack(operation)
-        is_3, keys = rules or (False, ())
+        is_version_3, keys = rules or (False, ())
         if not image:
             return encode_canonical(row) if kind == _UPSERT_PATCH else None
         before = _decode_msgpack(image)
@@ -269,9 +269,9 @@ def apply_patch(image: bytes, operation: bytes) -> bytes | None:
         return None
     parsed_operations = [(name, path, arguments) for name, path, arguments in operations]
     if kind == _UPDATE_PATCH:
-        after = update_ops.try_update(before, parsed_operations, is_3=is_3)
+        after = update_ops.try_update(before, parsed_operations, is_version_3=is_version_3)
         return None if after is None else encode_canonical(after)
-    after = update_ops.apply_upsert(before, parsed_operations, is_3=is_3)
+    after = update_ops.apply_upsert(before, parsed_operations, is_version_3=is_version_3)
     if after is None:
         return None
     key_changed = any(_get_comparable_field(before, key) != _get_comparable_field(after, key) for key in keys)

@@ -20,15 +20,20 @@ from binlogtool.format_api.replay import (
     REJECTED,
     SKIPPED,
     ReadPlan,
+    RecordOutcome,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
-    Ruling,
 )
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
-from binlogtool.formats.tarantool.replay.data_model import ReplayedSpaces, check_request
-from binlogtool.formats.tarantool.replay.losses import RESTORED, ReplayLosses, list_remedies, list_vylogs_to_restore
-from binlogtool.formats.tarantool.replay.server_reader import ServerVersion
+from binlogtool.formats.tarantool.replay.loss_findings import (
+    RESTORED,
+    ReplayLosses,
+    list_remedies,
+    list_vylogs_to_restore,
+)
+from binlogtool.formats.tarantool.replay.simulated_xlog_reader import ServerVersion
+from binlogtool.formats.tarantool.replay.space_state import ReplayedSpaces, check_request
 from binlogtool.formats.tarantool.replay.startup import (
     CandidateFile,
     TarantoolStartup,
@@ -151,45 +156,45 @@ class TarantoolReplayer:
         """Return the files in the server's reading order: metadata log of vinyl, snapshot, logs."""
         return self._plan.itinerary
 
-    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
+    def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[RecordOutcome]:
         """Rule on all rows of the run except those waiting in the queue of synchronous transactions."""
         if self._stop is not None or self._plan.itinerary.refusal is not None:
-            return [Ruling(first, first + len(records), *_SKIP_NOT_REACHED)]
+            return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
         startup = self._plan
         if startup.vylog is not None and name == startup.vylog.name:
-            return [Ruling(first, first + len(records), APPLIED, "vinyl-metadata")]
+            return [RecordOutcome(first, first + len(records), APPLIED, "vinyl-metadata")]
         if startup.snapshot is not None and name == startup.snapshot.name:
             if self._first_user_row is None:
                 self._find_user_rows(name, records)
             if self._stop is not None:
-                return [Ruling(first, first + len(records), *_SKIP_NOT_REACHED)]
+                return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
             if self._is_plain_snapshot(name, records):
-                return [Ruling(first, first + len(records), *_APPLY_SNAPSHOT)]
+                return [RecordOutcome(first, first + len(records), *_APPLY_SNAPSHOT)]
             return list(self._merge_decisions(self._decide_snapshot_rows(name, records), name, first, records))
         self._open_logs_until(name)
         if self._stop is not None:
-            return [Ruling(first, first + len(records), *_SKIP_NOT_REACHED)]
+            return [RecordOutcome(first, first + len(records), *_SKIP_NOT_REACHED)]
         if self._is_plain_log(name, records):
-            return [Ruling(first, first + len(records), *_APPLY_NEW)]
+            return [RecordOutcome(first, first + len(records), *_APPLY_NEW)]
         if self._transaction_stream is not None:
             return list(self._rule_on_transactions(self._transaction_stream, name, first, records))
         return list(self._merge_decisions(self._decide_log_rows(name, first, records), name, first, records))
 
-    def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
+    def finish(self) -> tuple[Iterable[RecordOutcome], ReplayOutcome]:
         """Open the remaining logs (also those without rows), then do the last checks of the start."""
-        rulings: list[Ruling] = []
+        outcomes: list[RecordOutcome] = []
         if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
             if not self._situation.ended_early():
                 self._open_logs_until(None)
-            rulings = [*self._finish_transactions(), *self._limbo.release_rest()]
+            outcomes = [*self._finish_transactions(), *self._limbo.release_rest()]
             if not self._situation.ended_early():
                 self._check_vclock()
                 self._check_secondary_keys()
                 self._check_registered()
                 self._check_last_log()
-        return rulings, self._create_outcome()
+        return outcomes, self._create_outcome()
 
-    def _finish_transactions(self) -> list[Ruling]:
+    def _finish_transactions(self) -> list[RecordOutcome]:
         """Rule on the rows of a transaction without an end."""
         if (
             self._stop is not None
@@ -198,8 +203,8 @@ class TarantoolReplayer:
             or self._situation.ended_early()
         ):
             return []
-        rulings, self._stop = self._transaction_stream.finish(self._current_log.name)
-        return rulings
+        outcomes, self._stop = self._transaction_stream.finish(self._current_log.name)
+        return outcomes
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +256,7 @@ class TarantoolReplayer:
         From 3.x on, force_recovery does not tolerate errors in system spaces, and does not require the end mark.
         """
         read_result = self._plan.read_results[snapshot.name]
-        lenient = self._force and self._plan.version.is_3
+        lenient = self._force and self._plan.version.is_version_3
         if self._stop is None and lenient:
             limit = snapshot.file.size if self._first_user_row is None else self._first_user_row[1]
             first_message = next((one for one in read_result.messages if one.offset < limit), None)
@@ -269,7 +274,7 @@ class TarantoolReplayer:
         for i, (kind, space) in enumerate(zip(records.envelope.type, spaces, strict=True)):
             if kind != "INSERT" or not isinstance(space, int) or space > BOX_SYSTEM_ID_MAX:
                 self._first_user_row = records.record[i], records.offset[i]
-                if i == 0 and records.record[0] == 0 and self._plan.version.is_3:
+                if i == 0 and records.record[0] == 0 and self._plan.version.is_version_3:
                     self._stop = ReplayStop(name, records.offset[0], "Snapshot has no system spaces")
                 return
 
@@ -278,7 +283,12 @@ class TarantoolReplayer:
         log = self._plan.logs[-1] if self._plan.logs else None
         verdict = None if log is None else log.file.verdict
         facts = None if verdict is None else verdict.facts
-        if self._stop is not None or self._force or not self._plan.version.is_3 or not isinstance(facts, XlogFacts):
+        if (
+            self._stop is not None
+            or self._force
+            or not self._plan.version.is_version_3
+            or not isinstance(facts, XlogFacts)
+        ):
             return
         if log is None or facts.damaged or not is_vclock_at_most(self._plan.start, log.vclock):
             return
@@ -300,7 +310,7 @@ class TarantoolReplayer:
         if self._stop is not None or snapshot is None or not self._situation.is_directory:
             return
         own_uuid = (snapshot.context.instance or "").lower()
-        if self._plan.version.is_3 and self._model is not None and self._model.schema_version is None:
+        if self._plan.version.is_version_3 and self._model is not None and self._model.schema_version is None:
             self._stop = ReplayStop(
                 snapshot.name, None, "the schema has no version: fatal error, exiting the event loop"
             )
@@ -310,7 +320,7 @@ class TarantoolReplayer:
             all_registered = all(replica in registered for replica, lsn in self._vclock.items() if lsn)
             self._is_anonymous = bool(own_uuid) and no_file_skipped and all_registered
             text = f"Replica {own_uuid} is not registered with replica set {self._catalog.replicaset}"
-            if self._plan.version.is_3:
+            if self._plan.version.is_version_3:
                 text = "'replication_anon' cfg didn't work"
             if self._is_anonymous:
                 text += ": an anonymous replica starts with replication_anon = true and read_only = true"
@@ -417,8 +427,8 @@ class TarantoolReplayer:
 
     def _merge_decisions(
         self, decisions: Iterator[Decision | None], name: str, first: int, records: DecodedRecords
-    ) -> Iterator[Ruling]:
-        """Merge one decision per row (None: later) into rulings, with those of the queue, in application order."""
+    ) -> Iterator[RecordOutcome]:
+        """Merge one decision per row (None: later) into outcomes, with those of the queue, in application order."""
         limit = self._plan.read_results[name].limit
         reached = len(records) if limit is None else bisect_left(records.offset, limit)
         run_decision: Decision | None = None
@@ -426,27 +436,27 @@ class TarantoolReplayer:
         for number, decision in zip(range(first, first + reached), decisions, strict=False):
             if decision != run_decision or self._limbo.released:
                 if run_decision is not None and run_start < number:
-                    yield Ruling(run_start, number, *run_decision)
+                    yield RecordOutcome(run_start, number, *run_decision)
                 yield from self._limbo.take_released()
                 run_start, run_decision = number, decision
             if self._stop is not None:
                 break
         if run_decision is not None and reached:
-            yield Ruling(run_start, number + 1, *run_decision)
+            yield RecordOutcome(run_start, number + 1, *run_decision)
         if self._stop is not None and number + 1 < first + reached:
-            yield Ruling(number + 1, first + len(records), *_SKIP_NOT_REACHED)
+            yield RecordOutcome(number + 1, first + len(records), *_SKIP_NOT_REACHED)
         elif reached < len(records) and (self._stop is not None or self._plan.read_results[name].stop is not None):
-            yield Ruling(first + reached, first + len(records), *_SKIP_NOT_REACHED)
+            yield RecordOutcome(first + reached, first + len(records), *_SKIP_NOT_REACHED)
         if reached < len(records) and self._stop is None and self._plan.read_results[name].stop is None:
             if records.offset[reached] >= self._get_verified_end(name):
-                yield Ruling(first + reached, first + len(records), *_SKIP_NOT_REACHED)
+                yield RecordOutcome(first + reached, first + len(records), *_SKIP_NOT_REACHED)
                 return
             self._losses.add_unread_rows(name, records, reached)
-            yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
+            yield RecordOutcome(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
     def _rule_on_transactions(
         self, stream: TransactionStream, name: str, first: int, records: DecodedRecords
-    ) -> Iterator[Ruling]:
+    ) -> Iterator[RecordOutcome]:
         """Rule on the rows of a log as servers that apply whole transactions do."""
         read_result = self._plan.read_results[name]
         reached = len(records) if read_result.limit is None else bisect_left(records.offset, read_result.limit)
@@ -454,10 +464,10 @@ class TarantoolReplayer:
         self._stop = stream.stop
         if reached < len(records) and self._stop is None:
             if read_result.stop is not None or records.offset[reached] >= self._get_verified_end(name):
-                yield Ruling(first + reached, first + len(records), *_SKIP_NOT_REACHED)
+                yield RecordOutcome(first + reached, first + len(records), *_SKIP_NOT_REACHED)
             else:
                 self._losses.add_unread_rows(name, records, reached)
-                yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
+                yield RecordOutcome(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
     def _get_verified_end(self, name: str) -> int:
         """Return the end of the last good block at verification; later rows were written after it."""
@@ -468,7 +478,7 @@ class TarantoolReplayer:
         catalog = self._catalog
         for i, (kind, body) in enumerate(zip(records.envelope.type, records.bodies, strict=True)):
             space = body.get("space_id") if body else None
-            if self._in_system_rows and self._plan.version.is_3 and not self._is_system_row(kind, space):
+            if self._in_system_rows and self._plan.version.is_version_3 and not self._is_system_row(kind, space):
                 self._in_system_rows = False
             if kind == "INSERT":
                 refused = self._apply_or_refuse(name, records, i, snapshot=True)
@@ -665,7 +675,7 @@ class TarantoolReplayer:
 
     def apply_control_row(self, row: ReplayRow) -> str | None:
         """Move the vclock to a row; return the decision if the vclock has already reached it, else None."""
-        return self._apply_control(row.kind, row.body, row.replica if self._plan.version.is_3 else None)
+        return self._apply_control(row.kind, row.body, row.replica if self._plan.version.is_version_3 else None)
 
     def commit_rows(self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]) -> str | Decision | None:
         """Commit a transaction. Return the decision about its rows, None if they wait for a CONFIRM, or the server's
@@ -675,7 +685,7 @@ class TarantoolReplayer:
             self.roll_back_to(savepoint)
             return REJECTED, "transaction-dropped"
         wait, sync = read_wait_flags(rows)
-        if not self._plan.version.is_3:
+        if not self._plan.version.is_version_3:
             spaces = {row.body.get("space_id") for row in rows if row.body}
             sync = sync or wait or not self._catalog.synchronous.isdisjoint(spaces)
             wait = sync or bool(self._limbo)
@@ -719,7 +729,7 @@ class TarantoolReplayer:
 
     def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
-        in_system_rows = self._in_system_rows and self._plan.version.is_3 and self._current_log is None
+        in_system_rows = self._in_system_rows and self._plan.version.is_version_3 and self._current_log is None
         crashes = self._model is not None and self._model.is_crashed
         if self._force and not in_system_rows and not crashes:
             self._losses.add_server_message(name, text, offset)
@@ -732,8 +742,8 @@ class TarantoolReplayer:
             else ReplayStop(index_fault.file or name, index_fault.offset, text)
         )
 
-    def take_released(self) -> list[Ruling]:
-        """Return the rulings on rows that no longer wait for a CONFIRM."""
+    def take_released(self) -> list[RecordOutcome]:
+        """Return the outcomes on rows that no longer wait for a CONFIRM."""
         return self._limbo.take_released()
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -807,7 +817,7 @@ class TarantoolReplayer:
         vinyl = None if startup.vinyl is None or not self._catalog.vinyl else startup.vinyl.unchecked
         unchecked = {} if vinyl is None else {"indexes of vinyl": vinyl}
         beside, snapshot = self._situation.read_sibling, startup.snapshot
-        if beside is not None and snapshot is not None and startup.version.is_3:
+        if beside is not None and snapshot is not None and startup.version.is_version_3:
             name = snapshot.name.removesuffix(".snap") + ".sortdata"
             if beside(name) is not None:
                 unchecked[name] = "read only with memtx_use_sort_data = true; it may be deleted"

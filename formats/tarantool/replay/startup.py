@@ -31,7 +31,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.decode import TarantoolContext
-from binlogtool.formats.tarantool.replay.server_reader import (
+from binlogtool.formats.tarantool.replay.simulated_xlog_reader import (
     OLDEST_VERSION,
     ServerReadResult,
     ServerVersion,
@@ -572,7 +572,7 @@ class _StartupPlanner:
     def _plan_directory(self) -> TarantoolStartup:
         """Plan the start from a whole data directory."""
         snaps = self._scan_kind("snap", self._force)
-        if self._force and self._version.is_3 and self._start_vclock is None:
+        if self._force and self._version.is_version_3 and self._start_vclock is None:
             self._check_newest_snapshot()
         snapshot = _get_last(snaps) if self._start_vclock is None else None
         self._skip_files(snaps, snapshot, "older-file" if self._start_vclock is None else "already-applied")
@@ -657,7 +657,7 @@ class _StartupPlanner:
         If the snapshot is newer, the server first creates a metadata log with the snapshot's number from it.
         """
         vylogs = self._scan_kind("vylog", False, instance)
-        if self._force and self._version.is_3:  # the server removes metadata logs newer than the snapshot
+        if self._force and self._version.is_version_3:  # the server removes metadata logs newer than the snapshot
             newer = [c for c in vylogs if not is_vclock_at_most(c.vclock, start)]
             self._passed |= dict.fromkeys((c.name for c in newer), "newer-than-snapshot")
             vylogs = [c for c in vylogs if c not in newer]
@@ -704,7 +704,7 @@ class _StartupPlanner:
         missing_reason = None if files else "no run of vinyl is in this directory"
         if vylog is None:
             return VinylRecovery(None, None, files, read_results, leftovers, unchecked=missing_reason)
-        force = self._force and self._version.is_3
+        force = self._force and self._version.is_version_3
         read_result = self._read_results[vylog.name] = self._simulate_file(vylog, force=force)
         state, fault = read_vylog_state(_get_facts(vylog), read_result, force=force)
         if fault is not None:

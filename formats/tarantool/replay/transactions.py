@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import APPLIED, NOT_REACHED, REJECTED, SKIPPED, ReplayStop, Ruling
+from binlogtool.format_api.replay import APPLIED, NOT_REACHED, REJECTED, SKIPPED, RecordOutcome, ReplayStop
 from binlogtool.formats.tarantool.codes import VCLOCK_MAX, RowFlag
 
 # --- Queue of synchronous transactions (`txn_limbo`) ---
@@ -35,9 +35,9 @@ class _WaitingTransaction(msgspec.Struct):
     sync: bool
     savepoint: tuple[int, int]
 
-    def create_rulings(self, verb: str, reason: str) -> Iterator[Ruling]:
-        """Yield rulings on the rows of the transaction."""
-        return (Ruling(first, stop, verb, reason) for first, stop in self.ranges)
+    def create_rulings(self, verb: str, reason: str) -> Iterator[RecordOutcome]:
+        """Yield outcomes on the rows of the transaction."""
+        return (RecordOutcome(first, stop, verb, reason) for first, stop in self.ranges)
 
 
 class Limbo(msgspec.Struct):
@@ -45,11 +45,11 @@ class Limbo(msgspec.Struct):
 
     Attributes:
         owner: id of the instance to which the queue belongs; 0 = none.
-        released: rulings on rows that no longer wait.
+        released: outcomes on rows that no longer wait.
     """
 
     owner: int = 0
-    released: list[Ruling] = msgspec.field(default_factory=list)
+    released: list[RecordOutcome] = msgspec.field(default_factory=list)
     _queue: deque[_WaitingTransaction] = msgspec.field(default_factory=deque)
 
     def __bool__(self) -> bool:
@@ -84,12 +84,12 @@ class Limbo(msgspec.Struct):
             self.released += transaction.create_rulings(SKIPPED, "rolled-back")
         return savepoint
 
-    def take_released(self) -> list[Ruling]:
-        """Return and clear the rulings that were released since the last call."""
+    def take_released(self) -> list[RecordOutcome]:
+        """Return and clear the outcomes that were released since the last call."""
         taken, self.released = self.released, []
         return taken
 
-    def release_rest(self) -> Iterator[Ruling]:
+    def release_rest(self) -> Iterator[RecordOutcome]:
         """Release transactions that still wait at the end of the log, as applied but not confirmed."""
         yield from self.take_released()
         while self._queue:
@@ -154,8 +154,8 @@ class RowApplier(Protocol):
     def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
 
-    def take_released(self) -> list[Ruling]:
-        """Return the rulings on rows that no longer wait for a CONFIRM."""
+    def take_released(self) -> list[RecordOutcome]:
+        """Return the outcomes on rows that no longer wait for a CONFIRM."""
 
     def get_own_replica_id(self) -> int:
         """Return the id of this instance."""
@@ -181,7 +181,7 @@ class TransactionStream:
         """True while a transaction has begun and not ended."""
         return bool(self._tsn or self._in_transaction or any(self._collected.values()))
 
-    def rule_on_rows(self, name: str, first: int, records: DecodedRecords, stop: int) -> Iterator[Ruling]:
+    def rule_on_rows(self, name: str, first: int, records: DecodedRecords, stop: int) -> Iterator[RecordOutcome]:
         """Rule on the first `stop` rows of a run, and on earlier rows that waited, in the order of application."""
         envelope, marks = records.envelope, records.extras
         for i, (kind, lsn, replica, txn) in enumerate(
@@ -192,7 +192,7 @@ class TransactionStream:
             commit = row_marks is None or row_marks["commit"]
             decision = self._applier.advance_vclock(name, records, i, replica, lsn)
             if decision is not None:
-                yield Ruling(number, number + 1, *decision)
+                yield RecordOutcome(number, number + 1, *decision)
                 if not (self._in_transaction and commit):
                     continue
             self._in_transaction = not commit
@@ -207,10 +207,10 @@ class TransactionStream:
             yield from self._rule_on_row(row)
             if self.stop is not None:
                 if i + 1 < len(records):
-                    yield Ruling(number + 1, first + len(records), SKIPPED, NOT_REACHED)
+                    yield RecordOutcome(number + 1, first + len(records), SKIPPED, NOT_REACHED)
                 return
 
-    def _rule_on_row(self, row: ReplayRow) -> Iterator[Ruling]:
+    def _rule_on_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         if row.replica >= VCLOCK_MAX:
             text = (
                 f"replica id {row.replica} is out of range: the server's behaviour is then undefined, and it may crash"
@@ -242,7 +242,7 @@ class TransactionStream:
             or self._applier.get_own_replica_id()
         )
 
-    def _rule_on_control_row(self, row: ReplayRow) -> Iterator[Ruling]:
+    def _rule_on_control_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         kind = "raft" if row.kind == "RAFT" else "synchro"
         text = f"found {kind} request in a transaction" if self._tsn else self._applier.apply_control_row(row)
         if text is not None:
@@ -251,7 +251,7 @@ class TransactionStream:
         yield _create_ruling(row, (APPLIED, "control"))
         yield from self._applier.take_released()
 
-    def _rule_on_dml_row(self, row: ReplayRow) -> Iterator[Ruling]:
+    def _rule_on_dml_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         self._failed = False
         text = self._join_transaction(row)
         if text is not None:
@@ -281,7 +281,7 @@ class TransactionStream:
             self._has_global = True
         return None
 
-    def _commit_transaction(self, row: ReplayRow) -> Iterator[Ruling]:
+    def _commit_transaction(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         rows, savepoint = self._rows, self._savepoint
         if not self._has_global and self._tsn != self._first_lsn:
             self._rows.pop()
@@ -297,7 +297,7 @@ class TransactionStream:
         if decision is not None:
             yield from (_create_ruling(one, _get_control_decision(one) or decision) for one in rows if not one.done)
 
-    def _refuse_row(self, row: ReplayRow, text: str, reason: str, *, stops: bool = False) -> Iterator[Ruling]:
+    def _refuse_row(self, row: ReplayRow, text: str, reason: str, *, stops: bool = False) -> Iterator[RecordOutcome]:
         """Refuse a row: the server stops, or drops the transaction."""
         rows, self._rows = self._rows, []
         if self._tsn:
@@ -314,7 +314,7 @@ class TransactionStream:
         if not row.done:
             yield _create_ruling(row, (REJECTED, reason))
 
-    def finish(self, name: str) -> tuple[list[Ruling], ReplayStop | None]:
+    def finish(self, name: str) -> tuple[list[RecordOutcome], ReplayStop | None]:
         """Rule on the rows of a transaction that has no end in the log."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
@@ -326,8 +326,8 @@ class TransactionStream:
         return [_create_ruling(row, decision) for row in rows if not row.done], stop
 
 
-def _create_ruling(row: ReplayRow, decision: Decision) -> Ruling:
-    return Ruling(row.number, row.number + 1, *decision)
+def _create_ruling(row: ReplayRow, decision: Decision) -> RecordOutcome:
+    return RecordOutcome(row.number, row.number + 1, *decision)
 
 
 def _get_control_decision(row: ReplayRow) -> Decision | None:

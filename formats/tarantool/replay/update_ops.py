@@ -155,15 +155,19 @@ def _is_number(value: Any) -> bool:
 # -- applying ----------------------------------------------------------------------------------------------------------
 
 
-def try_update(row: list[Any], operations: Sequence[UpdateOperation], *, is_3: bool = False) -> list[Any] | None:
+def try_update(
+    row: list[Any], operations: Sequence[UpdateOperation], *, is_version_3: bool = False
+) -> list[Any] | None:
     """Apply an UPDATE to a row; None if the result cannot be determined or the server would refuse it."""
     try:
-        return apply_update(row, operations, is_3=is_3, fills=True)
+        return apply_update(row, operations, is_version_3=is_version_3, fills=True)
     except (UpdateRefusedError, UpdateUndeterminedError):
         return None
 
 
-def apply_update(row: list[Any], operations: Sequence[UpdateOperation], *, is_3: bool, fills: bool) -> list[Any]:
+def apply_update(
+    row: list[Any], operations: Sequence[UpdateOperation], *, is_version_3: bool, fills: bool
+) -> list[Any]:
     """Apply an UPDATE to a row.
 
     Args:
@@ -174,22 +178,26 @@ def apply_update(row: list[Any], operations: Sequence[UpdateOperation], *, is_3:
         UpdateUndeterminedError: the result cannot be determined.
     """
     for name, path, arguments in operations:
-        if is_3 and name == "#" and path is not None and len(path) == 1 and _is_past_end(row, path[0]):
+        if is_version_3 and name == "#" and path is not None and len(path) == 1 and _is_past_end(row, path[0]):
             continue
         filled = _fill_with_nulls(row, name, path) if fills else row
-        row = _apply_operation(filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_3 else _DECIMAL_DIGITS)
+        row = _apply_operation(filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_version_3 else _DECIMAL_DIGITS)
     return row
 
 
-def apply_upsert(row: list[Any], operations: Sequence[UpdateOperation], *, is_3: bool = False) -> list[Any] | None:
+def apply_upsert(
+    row: list[Any], operations: Sequence[UpdateOperation], *, is_version_3: bool = False
+) -> list[Any] | None:
     """Apply an UPSERT's operations to a row, skipping those that cannot be applied; None if not determined."""
     field_states: list[int] = [_UNCHANGED] * len(row)
     for name, path, arguments in operations:
         try:
-            filled = _fill_with_nulls(row, name, path) if is_3 else row
-            changed = _apply_operation(filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_3 else _DECIMAL_DIGITS)
+            filled = _fill_with_nulls(row, name, path) if is_version_3 else row
+            changed = _apply_operation(
+                filled, name, path, arguments, _DECIMAL_DIGITS_3 if is_version_3 else _DECIMAL_DIGITS
+            )
             field_states += [_CHANGED] * (len(filled) - len(row))
-            _mark_changed(field_states, name, path or [], len(changed) - len(filled), adds=is_3)
+            _mark_changed(field_states, name, path or [], len(changed) - len(filled), adds=is_version_3)
         except UpdateRefusedError:
             continue
         except UpdateUndeterminedError:

@@ -42,7 +42,7 @@ _SCALAR_TYPES = (*_NUMBER_TYPES, "string", "boolean", "varbinary", "scalar", "uu
 ValueCheck = Callable[[Any], bool]
 
 
-def parse_field_type(name: Any, *, is_3: bool) -> str | None:
+def parse_field_type(name: Any, *, is_version_3: bool) -> str | None:
     """Parse the name of a type as the server does (`field_type_by_name`); None if there is no such type.
 
     Case does not matter; "num" and "str" (or prefixes of them) and "*" are old names.
@@ -50,7 +50,7 @@ def parse_field_type(name: Any, *, is_3: bool) -> str | None:
     if not isinstance(name, str) or not name:
         return None
     lower = name.lower()
-    if lower in (FIELD_TYPES_3 if is_3 else FIELD_TYPES_2_6):
+    if lower in (FIELD_TYPES_3 if is_version_3 else FIELD_TYPES_2_6):
         return lower
     if lower == "*":
         return "any"
@@ -166,9 +166,9 @@ _CHECKS: Mapping[str, ValueCheck] = MappingProxyType({
 _CHECKS_3: Mapping[str, ValueCheck] = MappingProxyType({**_CHECKS, "scalar": _is_scalar_3, "double": _is_double_3})
 
 
-def get_type_check(type_: str, *, is_3: bool) -> ValueCheck | None:
+def get_type_check(type_: str, *, is_version_3: bool) -> ValueCheck | None:
     """Return the check of a type for values other than null; None if the type allows every value."""
-    return (_CHECKS_3 if is_3 else _CHECKS).get(type_)
+    return (_CHECKS_3 if is_version_3 else _CHECKS).get(type_)
 
 
 # -- comparison --------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class SpaceDefinition(msgspec.Struct):
         """Field numbers by field name."""
         return {field.name: number for number, field in enumerate(self.fields)}
 
-    def with_index(self, index: IndexDefinition | None, number: int, *, is_3: bool) -> SpaceDefinition:
+    def with_index(self, index: IndexDefinition | None, number: int, *, is_version_3: bool) -> SpaceDefinition:
         """Return the space with an index added, replaced, or removed (None), and its tuple format updated.
 
         Raises:
@@ -341,14 +341,14 @@ class SpaceDefinition(msgspec.Struct):
         if index is not None:
             indexes[number] = index
         definition = msgspec.structs.replace(self, indexes=dict(sorted(indexes.items())))
-        definition.checks, definition.required = create_tuple_format(definition, is_3=is_3)
+        definition.checks, definition.required = create_tuple_format(definition, is_version_3=is_version_3)
         return definition
 
 
 # -- spaces ------------------------------------------------------------------------------------------------------------
 
 
-def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool) -> SpaceDefinition:
+def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_version_3: bool) -> SpaceDefinition:
     """Parse a row of `_space` to a definition with the indexes of `before` but without its tuple format.
 
     Raises:
@@ -362,10 +362,18 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: boo
     exact = _get_field(row, 4, "unsigned")
     _check_identifier(engine)
     options, space_format = _get_field(row, 5, "map"), _get_field(row, 6, "array")
-    fields = tuple(_parse_field(message, at, stored, is_3=is_3) for at, stored in enumerate(space_format))
+    fields = tuple(
+        _parse_field(message, at, stored, is_version_3=is_version_3) for at, stored in enumerate(space_format)
+    )
     if 0 != exact < len(fields):
         raise RowRefusedError(message + "exact_field_count must be either 0 or >= formatted field count")
-    options = _check_options(options, _SPACE_OPTIONS_3 if is_3 else _SPACE_OPTIONS, "Wrong space options", 5, is_3=is_3)
+    options = _check_options(
+        options,
+        _SPACE_OPTIONS_3 if is_version_3 else _SPACE_OPTIONS,
+        "Wrong space options",
+        5,
+        is_version_3=is_version_3,
+    )
     group = options.get("group_id", 0)
     if group not in (0, 1):
         raise RowRefusedError(f"Replication group '{group}' does not exist")
@@ -374,7 +382,7 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: boo
         raise RowRefusedError("Space declared as a view must have SQL statement")
     if options.get("is_sync") is True and group == 1:
         raise RowRefusedError(message + "local space can't be synchronous")
-    if engine not in (_ENGINES_3 if is_3 else _ENGINES):
+    if engine not in (_ENGINES_3 if is_version_3 else _ENGINES):
         raise RowRefusedError(f"Space engine '{engine}' does not exist")
     _check_names(fields)
     constrained = any(field.constrained for field in fields) or options.get("constraint") or options.get("foreign_key")
@@ -402,7 +410,7 @@ def check_space_change(before: SpaceDefinition, after: SpaceDefinition) -> None:
         raise RowRefusedError(message + "can not convert a space to a view and vice versa")
 
 
-def _parse_field(message: str, number: int, stored: Any, *, is_3: bool) -> FieldDefinition:
+def _parse_field(message: str, number: int, stored: Any, *, is_version_3: bool) -> FieldDefinition:
     if not isinstance(stored, dict) or "$map" in stored:
         raise RowRefusedError(f"{message}field {number + 1} is not map")
     option_message = f"Wrong space format (field {number + 1}): "
@@ -413,7 +421,7 @@ def _parse_field(message: str, number: int, stored: Any, *, is_3: bool) -> Field
     if not name:
         raise RowRefusedError(f"{message}field {number + 1} name is not specified")
     _check_identifier(name)
-    type_ = parse_field_type(stored.get("type", "any"), is_3=is_3)
+    type_ = parse_field_type(stored.get("type", "any"), is_version_3=is_version_3)
     if type_ is None:
         raise RowRefusedError(f"{message}field {number + 1} has unknown field type")
     action = str(stored.get("nullable_action", "none" if nullable else "default")).lower()
@@ -424,7 +432,9 @@ def _parse_field(message: str, number: int, stored: Any, *, is_3: bool) -> Field
         raise RowRefusedError(f"{message}field {number + 1} {text}")
     if stored.get("collation") is not None and type_ not in ("string", "scalar", "any"):
         raise RowRefusedError(message + "collation is reasonable only for string, scalar and any fields")
-    constrained = bool(is_3 and (stored.get("constraint") or stored.get("foreign_key") or stored.get("compression")))
+    constrained = bool(
+        is_version_3 and (stored.get("constraint") or stored.get("foreign_key") or stored.get("compression"))
+    )
     return FieldDefinition(name, type_, nullable, action, constrained)
 
 
@@ -448,7 +458,7 @@ def _check_identifier(name: str | bytes) -> None:
 def _get_field(row: Sequence[Any], number: int, type_: str) -> Any:
     """Return a field of a system row if it has its type (`tuple_field_str`, `tuple_field_u32`, …)."""
     value = row[number] if number < len(row) else None
-    check = get_type_check(type_, is_3=False)
+    check = get_type_check(type_, is_version_3=False)
     if check is None or not check(value) or (isinstance(value, dict) and "$map" in value):
         raise RowRefusedError(
             f"Tuple field {number + 1} type does not match one required by operation: expected {type_}"
@@ -457,10 +467,10 @@ def _get_field(row: Sequence[Any], number: int, type_: str) -> Any:
 
 
 def _check_options(
-    stored: Mapping[str, Any], option_types: Mapping[str, str], message: str, number: int, *, is_3: bool
+    stored: Mapping[str, Any], option_types: Mapping[str, str], message: str, number: int, *, is_version_3: bool
 ) -> Mapping[str, Any]:
     """Check that all options are known and have their types (`opts_decode`); return them."""
-    prefix = f"{message}: " if is_3 else f"{message} (field {number}): "
+    prefix = f"{message}: " if is_version_3 else f"{message} (field {number}): "
     for key, value in stored.items():
         if key not in option_types:
             raise RowRefusedError(f"{prefix}unexpected option '{key}'")
@@ -484,16 +494,16 @@ def _check_option(key: str, value: Any, kind: str, prefix: str) -> None:
 # -- indexes -----------------------------------------------------------------------------------------------------------
 
 
-def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> IndexDefinition:
+def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_version_3: bool) -> IndexDefinition:
     """Parse a row of `_index`. Raises RowRefusedError: the server refuses the row."""
     field_types = ("unsigned", "unsigned", "string", "string", "map", "array")
-    checks = [get_type_check(one, is_3=False) for one in field_types]
+    checks = [get_type_check(one, is_version_3=False) for one in field_types]
     if len(row) != len(field_types) or not all(c is not None and c(v) for c, v in zip(checks, row, strict=True)):
         raise RowRefusedError("Wrong record in _index space")
     _, number, name, kind, options, parts = row
-    option_types = _INDEX_OPTIONS_3 if is_3 else _INDEX_OPTIONS
-    options = _check_options(options, option_types, "Wrong index options", 4, is_3=is_3)
-    prefix = "Wrong index options: " if is_3 else "Wrong index options (field 4): "
+    option_types = _INDEX_OPTIONS_3 if is_version_3 else _INDEX_OPTIONS
+    options = _check_options(options, option_types, "Wrong index options", 4, is_version_3=is_version_3)
+    prefix = "Wrong index options: " if is_version_3 else "Wrong index options (field 4): "
     if str(options.get("distance", "euclid")).lower() not in ("euclid", "manhattan"):
         raise RowRefusedError(prefix + "distance must be either 'euclid' or 'manhattan'")
     page, size = options.get("page_size", 8192), options.get("range_size", 0)
@@ -506,9 +516,9 @@ def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> In
     if not 0 < options.get("bloom_fpr", 0.05) <= 1:
         raise RowRefusedError(prefix + "bloom_fpr must be greater than 0 and less than or equal to 1")
     _check_identifier(name)
-    if not parts and not is_3:
+    if not parts and not is_version_3:
         raise ServerCrashError("the server crashes at an index without parts (key_def_set_extract_func)")
-    key_parts = _parse_parts(parts, space, is_3=is_3)
+    key_parts = _parse_parts(parts, space, is_version_3=is_version_3)
     index = IndexDefinition(
         number, name, kind.lower(), options.get("unique", True), key_parts, _explain_unchecked(key_parts, options)
     )
@@ -574,14 +584,14 @@ def _check_memtx_index(index: IndexDefinition, message: str, space: SpaceDefinit
             raise RowRefusedError(f"{message}field type '{part.type}' is not supported")
 
 
-def _parse_parts(stored: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> tuple[KeyPart, ...]:
+def _parse_parts(stored: Sequence[Any], space: SpaceDefinition, *, is_version_3: bool) -> tuple[KeyPart, ...]:
     """Parse the parts of an index (`key_def_decode_parts`)."""
     if stored and isinstance(stored[0], list):
-        return tuple(_parse_old_part(one, space, is_3=is_3) for one in stored)
-    return tuple(_parse_part(number, one, is_3=is_3) for number, one in enumerate(stored, 1))
+        return tuple(_parse_old_part(one, space, is_version_3=is_version_3) for one in stored)
+    return tuple(_parse_part(number, one, is_version_3=is_version_3) for number, one in enumerate(stored, 1))
 
 
-def _parse_old_part(stored: Any, space: SpaceDefinition, *, is_3: bool) -> KeyPart:
+def _parse_old_part(stored: Any, space: SpaceDefinition, *, is_version_3: bool) -> KeyPart:
     """Parse a part in the form `[field, type]` (before 1.7)."""
     suffix = "; expected field1 id (number), field1 type (string), ..."
     if not isinstance(stored, list) or not stored:
@@ -594,23 +604,27 @@ def _parse_old_part(stored: Any, space: SpaceDefinition, *, is_3: bool) -> KeyPa
         raise RowRefusedError(f"Wrong index parts: field id must be an integer{suffix}")
     if not isinstance(name, str):
         raise RowRefusedError(f"Wrong index parts: field type must be a string{suffix}")
-    type_ = parse_field_type(name, is_3=is_3)
+    type_ = parse_field_type(name, is_version_3=is_version_3)
     if type_ is None:
         raise RowRefusedError(f"Wrong index parts: unknown field type{suffix}")
     nullable = number < len(space.fields) and space.fields[number].nullable
     return KeyPart(number, type_, nullable)
 
 
-def _parse_part(number: int, stored: Any, *, is_3: bool) -> KeyPart:
-    message = "Wrong index options: " if is_3 else f"Wrong index options (field {number}): "
+def _parse_part(number: int, stored: Any, *, is_version_3: bool) -> KeyPart:
+    message = "Wrong index options: " if is_version_3 else f"Wrong index options (field {number}): "
     if not isinstance(stored, dict):
         raise RowRefusedError(message + "index part is expected to be a map")
     options = _check_options(
-        stored, _PART_OPTIONS_3 if is_3 else _PART_OPTIONS, "Wrong index options", number, is_3=is_3
+        stored,
+        _PART_OPTIONS_3 if is_version_3 else _PART_OPTIONS,
+        "Wrong index options",
+        number,
+        is_version_3=is_version_3,
     )
     nullable = options.get("is_nullable") is True
     action = str(options.get("nullable_action", "none" if nullable else "default")).lower()
-    type_ = parse_field_type(options.get("type", "unsigned"), is_3=is_3)
+    type_ = parse_field_type(options.get("type", "unsigned"), is_version_3=is_version_3)
     if type_ is None:
         raise RowRefusedError(message + "index part: unknown field type")
     collation = options.get("collation")
@@ -648,7 +662,9 @@ def _explain_unchecked(parts: Sequence[KeyPart], options: Mapping[str, Any]) -> 
 # -- tuple formats -----------------------------------------------------------------------------------------------------
 
 
-def create_tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[FieldCheck, ...], tuple[int, ...]]:
+def create_tuple_format(
+    space: SpaceDefinition, *, is_version_3: bool
+) -> tuple[tuple[FieldCheck, ...], tuple[int, ...]]:
     """Create the checks and required fields of a space's rows from fields and key parts (`tuple_format_create`).
 
     Raises:
@@ -670,7 +686,9 @@ def create_tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[Fi
                 key_targets.add(target)
     checks = []
     for (number, path), (type_, action) in sorted(types.items(), key=lambda one: (one[0][0], str(one[0][1]))):
-        checks.append(FieldCheck(number, type_, action == "none", get_type_check(type_, is_3=is_3), path))
+        checks.append(
+            FieldCheck(number, type_, action == "none", get_type_check(type_, is_version_3=is_version_3), path)
+        )
     required = tuple(one.number for one in checks if not one.nullable and not one.path)
     return tuple(one for one in checks if one.check is not None or one.path), required
 

@@ -18,7 +18,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileLink, SetFinding, SetMember, Validator, is_header_correction
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, END_MARK, FileKind
 from binlogtool.formats.tarantool.schema import format_vclock
-from binlogtool.formats.tarantool.validate.row_rules import TarantoolValidator, format_range
+from binlogtool.formats.tarantool.validate.base_validator import TarantoolValidator, format_range
 from binlogtool.formats.tarantool.validate.vinyl import (
     IndexValidator,
     RunValidator,

@@ -30,7 +30,7 @@ from binlogtool.formats.tarantool.decode import decode_body_tree
 from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpNode
 from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState, get_number
-from binlogtool.formats.tarantool.validate.row_rules import RowLocation, TarantoolValidator
+from binlogtool.formats.tarantool.validate.base_validator import RowLocation, TarantoolValidator
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.validate.data_directory import TarantoolMember

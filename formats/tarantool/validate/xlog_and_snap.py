@@ -32,9 +32,9 @@ from binlogtool.formats.tarantool.decode import (
     read_body_bytes,
 )
 from binlogtool.formats.tarantool.msgpack.values import to_python
-from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
-from binlogtool.formats.tarantool.validate import row_rules
-from binlogtool.formats.tarantool.validate.row_rules import (
+from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
+from binlogtool.formats.tarantool.validate import base_validator
+from binlogtool.formats.tarantool.validate.base_validator import (
     REQUIRED_KEYS,
     RowLocation,
     TarantoolValidator,
@@ -137,7 +137,7 @@ class XlogValidator(TarantoolValidator):
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
-        self._skip_rows = compile_(row_rules.skip_ordered_log_rows)
+        self._skip_rows = compile_(base_validator.skip_ordered_log_rows)
         self.state = create_kernel_state(compile_)
         for replica, lsn in self.context.vclock.items() if self.context.has_valid_vclock else ():
             self.state[replica] = lsn
@@ -159,7 +159,7 @@ class XlogValidator(TarantoolValidator):
         for transaction in self._get_open_transactions().values():
             self._limit_durable_end(transaction)
         self._open_transactions = {}
-        self.state[row_rules.OPEN_COUNT] = 0
+        self.state[base_validator.OPEN_COUNT] = 0
 
     def check_rows(self, batch: Batch) -> list[Finding]:
         """Return the findings of a batch: the kernel skips ordered rows, the rows at which it stops are checked here.
@@ -187,7 +187,7 @@ class XlogValidator(TarantoolValidator):
 
         LSNs of replicas whose rows were skipped may no longer jump.
         """
-        reached: int = self._skip_rows(index, *bounds, row_rules.LogRowColumns._make(columns), self.state)
+        reached: int = self._skip_rows(index, *bounds, base_validator.LogRowColumns._make(columns), self.state)
         if self._replicas_that_may_jump:
             self._replicas_that_may_jump.difference_update(columns[_REPLICA_COLUMN][index:reached])
         return reached
@@ -238,7 +238,9 @@ class XlogValidator(TarantoolValidator):
         self.state[replica] = lsn
 
     def _grade_gap(self, batch: Batch, index: int, replica: int) -> Severity:
-        """Grade a gap: inside one block nothing can have been removed, because its checksum is right."""
+        """Choose the severity of an LSN gap: a warning inside one block, whose valid CRC proves that nothing was
+        removed.
+        """
         span = batch.records["span"]
         if index and span[index] == span[index - 1]:
             return Severity.WARNING
@@ -270,7 +272,7 @@ class XlogValidator(TarantoolValidator):
     def _check_time(self, row: LogRow, location: RowLocation, findings: list[Finding]) -> None:
         if not row.header_keys & _HAS_TIME:
             return
-        slot = row_rules.TIME_SLOTS + row.replica_id
+        slot = base_validator.TIME_SLOTS + row.replica_id
         if row.timestamp < self.state[slot]:
             text = f"the time of LSN {row.lsn} of replica {row.replica_id} is earlier than the one before it"
             findings.append(self.create_finding("time-regression", location, text, "time_falls"))
@@ -283,7 +285,7 @@ class XlogValidator(TarantoolValidator):
                 self._defined_spaces.add(defined)
         if not 0 <= space < 1 << 62:
             return
-        self.state[row_rules.SEEN_SPACES + (space & 4095)] = space + 1
+        self.state[base_validator.SEEN_SPACES + (space & 4095)] = space + 1
         if (
             space > BOX_SYSTEM_ID_MAX
             and space not in self._used_spaces
@@ -296,7 +298,7 @@ class XlogValidator(TarantoolValidator):
     def _track_transaction(self, row: LogRow, location: RowLocation, findings: list[Finding]) -> None:
         multi = row.header_keys & _HAS_TSN
         if not multi and not self._open_transactions:  # a transaction of one row
-            self.state[row_rules.TRANSACTIONS] += 1
+            self.state[base_validator.TRANSACTIONS] += 1
             return
         replica, lsn = row.replica_id, row.lsn
         tsn = lsn - row.tsn & U64 if multi else lsn
@@ -354,7 +356,7 @@ class XlogValidator(TarantoolValidator):
     def _commit_transaction(self, transaction: OpenTransaction, findings: list[Finding]) -> None:
         key = max(transaction.replica, 0)
         del self._open_transactions[key]
-        self.state[row_rules.TRANSACTIONS] += 1
+        self.state[base_validator.TRANSACTIONS] += 1
         if transaction.mixed:
             text = f"rows of other transactions are between those of {key}:{transaction.tsn}"
             findings.append(self.create_finding("incomplete-transaction", transaction.location, text, "tx_mixed"))
@@ -377,38 +379,41 @@ class XlogValidator(TarantoolValidator):
     # -- open transaction --------------------------------------------------------------------------------------------
 
     def _get_open_transactions(self) -> dict[int, OpenTransaction]:
-        return dict(self._open_transactions) if self.state[row_rules.OPEN_COUNT] else {}
+        return dict(self._open_transactions) if self.state[base_validator.OPEN_COUNT] else {}
 
     def _load_kernel_state(self, batch: Batch) -> None:
         """Copy the open transaction from the kernel's state while the batch can still locate it."""
         state = self.state
-        if state[row_rules.OPEN_COUNT] == 0:
+        if state[base_validator.OPEN_COUNT] == 0:
             self._open_transactions = {}
-        if state[row_rules.OPEN_COUNT] != 1:
+        if state[base_validator.OPEN_COUNT] != 1:
             return
-        record, replica = state[row_rules.OPEN_RECORD], state[row_rules.OPEN_REPLICA]
+        record, replica = state[base_validator.OPEN_RECORD], state[base_validator.OPEN_REPLICA]
         transaction = next(iter(self._open_transactions.values()), None)
         if transaction and transaction.location.record == record:
             transaction.replica = replica
         else:
             transaction = OpenTransaction(
-                replica, state[row_rules.OPEN_TSN], state[row_rules.OPEN_FIRST_LSN], self.locate_row(batch,
+                replica, state[base_validator.OPEN_TSN], state[base_validator.OPEN_FIRST_LSN], self.locate_row(batch,
                 record - batch.first_record),
-                state[row_rules.OPEN_FRAME],
+                state[base_validator.OPEN_FRAME],
             )  # fmt: skip
         self._open_transactions = {max(replica, 0): transaction}
 
     def _store_kernel_state(self) -> None:
         state = self.state
-        state[row_rules.OPEN_COUNT] = min(len(self._open_transactions), 2)
+        state[base_validator.OPEN_COUNT] = min(len(self._open_transactions), 2)
         if len(self._open_transactions) == 1:
             transaction = next(iter(self._open_transactions.values()))
             if transaction.tsn >= 1 << 63 or transaction.mixed:
-                state[row_rules.OPEN_COUNT] = 2
+                state[base_validator.OPEN_COUNT] = 2
                 return
-            state[row_rules.OPEN_REPLICA], state[row_rules.OPEN_TSN] = transaction.replica, transaction.tsn
-            state[row_rules.OPEN_FRAME], state[row_rules.OPEN_FIRST_LSN] = transaction.frame, transaction.first
-            state[row_rules.OPEN_RECORD] = transaction.location.record
+            state[base_validator.OPEN_REPLICA], state[base_validator.OPEN_TSN] = transaction.replica, transaction.tsn
+            state[base_validator.OPEN_FRAME], state[base_validator.OPEN_FIRST_LSN] = (
+                transaction.frame,
+                transaction.first,
+            )
+            state[base_validator.OPEN_RECORD] = transaction.location.record
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -430,7 +435,7 @@ class XlogValidator(TarantoolValidator):
         """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
         for row_type in RowType:
-            types[row_type.name] += self.state[row_rules.TYPE_COUNTS + row_type]
+            types[row_type.name] += self.state[base_validator.TYPE_COUNTS + row_type]
         vclock = {replica: lsn for replica in range(VCLOCK_MAX) if (lsn := self.state[replica])}
         lost = (*self._lost_ranges, *((gap.replica, gap.first, gap.last) for gap in self._gaps if not gap.filled))
         facts = XlogFacts(
@@ -441,7 +446,7 @@ class XlogValidator(TarantoolValidator):
         )
         details = {"vclock": {str(replica): lsn for replica, lsn in vclock.items()}}
         return ValidationResult(
-            transactions=self.state[row_rules.TRANSACTIONS],
+            transactions=self.state[base_validator.TRANSACTIONS],
             record_types={name: count for name, count in types.items() if count},
             findings=tuple(findings),
             durable_end=self._durable_limit if before_damage else None,
@@ -481,11 +486,11 @@ class SnapValidator(TarantoolValidator):
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
-        self._skip_rows = compile_(row_rules.skip_ordered_snapshot_rows)
-        self._find_falling_key = compile_(row_rules.find_falling_key)
-        self._is_compiled = self._skip_rows is not row_rules.skip_ordered_snapshot_rows
+        self._skip_rows = compile_(base_validator.skip_ordered_snapshot_rows)
+        self._find_falling_key = compile_(base_validator.find_unordered_key)
+        self._is_compiled = self._skip_rows is not base_validator.skip_ordered_snapshot_rows
         self.state = create_kernel_state(compile_)
-        self.state[row_rules.LSN_SLOTS] = self.state[row_rules.LAST_SPACE] = -1
+        self.state[base_validator.LSN_SLOTS] = self.state[base_validator.LAST_SPACE] = -1
         self._seen_spaces: set[int] = set()
         self._primary_keys: dict[int, Any] = {space: self._pack_parts(parts) for space, parts in _SYSTEM_KEYS.items()}
         self._defined_spaces: set[int] = set()
@@ -533,18 +538,18 @@ class SnapValidator(TarantoolValidator):
             findings.append(self.report_wrong_type(batch, index, location, "snap_row_not_insert"))
         findings += self.check_body(batch, index, location, REQUIRED_KEYS.get(row_type, ()))
         self._check_number(location, int(table["lsn"][index]), findings)
-        if row_type in _ALLOWED_TYPES and space >= 0 and space != self.state[row_rules.LAST_SPACE]:
+        if row_type in _ALLOWED_TYPES and space >= 0 and space != self.state[base_validator.LAST_SPACE]:
             findings += self._enter_space(location, space)
 
     def _check_number(self, location: RowLocation, lsn: int, findings: list[Finding]) -> None:
         """Check the number of a row: rows are numbered from 0 (by 1.6 servers from 1)."""
-        expected = self.state[row_rules.LSN_SLOTS] + 1
+        expected = self.state[base_validator.LSN_SLOTS] + 1
         if lsn == expected or self._may_jump or (expected == 0 and lsn == 1):
             self._may_jump = False
-            self.state[row_rules.LSN_SLOTS] = max(lsn, self.state[row_rules.LSN_SLOTS])
+            self.state[base_validator.LSN_SLOTS] = max(lsn, self.state[base_validator.LSN_SLOTS])
         elif lsn > expected:
             self._gap = self._gap or (location, expected, lsn - 1)
-            self.state[row_rules.LSN_SLOTS] = lsn
+            self.state[base_validator.LSN_SLOTS] = lsn
         else:
             self._gap = None
             findings += self._report_unsorted(location, f"row number {lsn} comes after {expected - 1}")
@@ -558,8 +563,8 @@ class SnapValidator(TarantoolValidator):
 
     def _enter_space(self, location: RowLocation, space: int) -> Iterator[Finding]:
         """Check the order of spaces at the first row of a new space."""
-        before = self.state[row_rules.LAST_SPACE]
-        self.state[row_rules.LAST_SPACE] = space
+        before = self.state[base_validator.LAST_SPACE]
+        self.state[base_validator.LAST_SPACE] = space
         self._last_tuple = b""
         if (
             not self._row_count
@@ -605,15 +610,15 @@ class SnapValidator(TarantoolValidator):
     def _check_key_order(self, batch: Batch, begin: int, end: int) -> list[Finding]:
         """Report rows of `[begin, end)`, all of one space, whose keys are not in ascending order."""
         table = batch.records
-        if begin < end and int(table["space_id"][begin]) != self.state[row_rules.LAST_SPACE]:
+        if begin < end and int(table["space_id"][begin]) != self.state[base_validator.LAST_SPACE]:
             begin += 1
         if begin >= end:
             return []
         findings: list[Finding] = []
-        if self.state[row_rules.LAST_SPACE] in (BOX_SPACE_ID, _BOX_INDEX_ID):
+        if self.state[base_validator.LAST_SPACE] in (BOX_SPACE_ID, _BOX_INDEX_ID):
             for index in range(begin, end):
-                self._learn_definition(batch, index, self.state[row_rules.LAST_SPACE])
-        parts = self._primary_keys.get(self.state[row_rules.LAST_SPACE])
+                self._learn_definition(batch, index, self.state[base_validator.LAST_SPACE])
+        parts = self._primary_keys.get(self.state[base_validator.LAST_SPACE])
         if parts is None:
             return []
         tuples, ends = table["tuple"], table["end"]
@@ -623,7 +628,7 @@ class SnapValidator(TarantoolValidator):
         if falling_row < end:
             text = f"the key of row {batch.first_record + falling_row} is less than the one before it"
             findings += self._report_unsorted(
-                self.locate_row(batch, falling_row), f"{text} (space {self.state[row_rules.LAST_SPACE]})"
+                self.locate_row(batch, falling_row), f"{text} (space {self.state[base_validator.LAST_SPACE]})"
             )
         last = int(tuples[end - 1])
         self._last_tuple = bytes(batch.arena[last : int(ends[end - 1])]) if last >= 0 else b""
@@ -634,7 +639,7 @@ class SnapValidator(TarantoolValidator):
         start, end = int(batch.records["tuple"][begin]), int(batch.records["end"][begin])
         both = self._last_tuple + bytes(batch.arena[start:end])
         size = len(self._last_tuple)
-        if row_rules.find_falling_key(0, 2, both, (0, size), (size, len(both)), parts, len(parts) // 2) == 2:
+        if base_validator.find_unordered_key(0, 2, both, (0, size), (size, len(both)), parts, len(parts) // 2) == 2:
             return []
         text = f"the key of row {batch.first_record + begin} is less than the one before it"
         return self._report_unsorted(self.locate_row(batch, begin), text)
@@ -657,7 +662,7 @@ class SnapValidator(TarantoolValidator):
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
         """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
-        types[RowType.INSERT.name] += self.state[row_rules.TYPE_COUNTS + RowType.INSERT]
+        types[RowType.INSERT.name] += self.state[base_validator.TYPE_COUNTS + RowType.INSERT]
         is_complete = (
             bool(tail.closed) and not self.damaged_ranges and all(f.severity < Severity.ERROR for f in findings)
         )

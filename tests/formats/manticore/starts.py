@@ -20,7 +20,7 @@ from typing import NamedTuple
 import binlogtool
 from binlogtool.errors import UnknownFormatError
 from binlogtool.prediction.replay import ReplayDecision, ReplayResult
-from binlogtool.repair.diagnosis import list_unchecked
+from binlogtool.repair.diagnose_startup import list_unchecked
 from tests.byte_damage import change_bytes
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import META, Files, transactions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.diagnosis import list_unchecked
+from binlogtool.repair.diagnose_startup import list_unchecked
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import LOG, META, Files, transactions
 from tests.formats.manticore.starts import (

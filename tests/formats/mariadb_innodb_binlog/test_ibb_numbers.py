@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog import schema
-from binlogtool.formats.mariadb_innodb_binlog.records import records
+from binlogtool.formats.mariadb_innodb_binlog.records import parse_records
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     ComprInt,
     encode_compr_int,
@@ -58,9 +58,9 @@ def test_a_number_that_is_cut_or_too_large_is_refused() -> None:
 
 def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
     head = bytes.fromhex("a000caf00608b2c20a00")
-    commit = records.parse_commit(head + b"events")
+    commit = parse_records.parse_commit(head + b"events")
     assert commit.references == (
-        records.OobReference(20, records.IbbPosition(0, 56857), records.IbbPosition(1, 88150)),
+        parse_records.OobReference(20, parse_records.IbbPosition(0, 56857), parse_records.IbbPosition(1, 88150)),
     )
     assert commit.payload_at == len(head)
     parsed = schema.COMMIT.parse(head)
@@ -73,37 +73,37 @@ def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
 
 
 def test_a_node_of_the_corpus() -> None:
-    node = records.parse_node(bytes.fromhex("2800da0804002a8904") + b"x")
-    assert node == records.OobNode(5, records.IbbPosition(0, 33051), records.IbbPosition(0, 37157), 9)
+    node = parse_records.parse_node(bytes.fromhex("2800da0804002a8904") + b"x")
+    assert node == parse_records.OobNode(5, parse_records.IbbPosition(0, 33051), parse_records.IbbPosition(0, 37157), 9)
 
 
 def test_a_commit_record_with_two_references() -> None:
     data = cints(3, 0, 100, 0, 300, 2, 1, 50, 1, 70) + b"e"
-    commit = records.parse_commit(data)
+    commit = parse_records.parse_commit(data)
     assert [one.nodes for one in commit.references] == [3, 2] and commit.payload_at == len(data) - 1
-    assert records.has_shortest_integers(commit)
+    assert parse_records.has_shortest_integers(commit)
 
 
 def test_a_state_with_a_huge_count_is_refused_at_once() -> None:
     with pytest.raises(MalformedError) as caught:
-        records.parse_state(cints(2**60, 0) + b"\0" * 30)
+        parse_records.parse_state(cints(2**60, 0) + b"\0" * 30)
     assert caught.value.finding_id == "count-out-of-bounds"
 
 
 def test_a_state_with_numbers_over_32_bits_is_refused() -> None:
     with pytest.raises(MalformedError, match="over 32 bits"):
-        records.parse_state(cints(1, 0, 2**32, 1, 1))
+        parse_records.parse_state(cints(1, 0, 2**32, 1, 1))
 
 
 def test_xa_records_have_bounded_parts() -> None:
     xid = (1).to_bytes(4, "little") + bytes([3, 2]) + b"abcde"
-    prepared = records.parse_xa_prepare(b"\1" + xid + cints(2, 0, 17000, 0, 18000))
+    prepared = parse_records.parse_xa_prepare(b"\1" + xid + cints(2, 0, 17000, 0, 18000))
     assert prepared.xid == XaId(1, b"abc", b"de") and prepared.reference.nodes == 2
-    completed = records.parse_xa_complete(b"\1" + xid)
+    completed = parse_records.parse_xa_complete(b"\1" + xid)
     assert completed.is_rollback and completed.xid == prepared.xid
     for bad in (b"\1" + xid[:-1], b"\1" + xid + b"x", b"\1" + xid[:4] + bytes([65, 0]) + b"a" * 65):
         with pytest.raises(MalformedError):
-            records.parse_xa_complete(bad)
+            parse_records.parse_xa_complete(bad)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core import record_blocks
+from binlogtool.core import decode_batches
 from binlogtool.core.open_log import LogReader
 from binlogtool.schema.backends import PythonBackend
 from tests.formats.mysql_binlog.server import Programs, Server
@@ -25,11 +25,11 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that lets the kernels write what they can, as plain Python."""
 
     def switched_on() -> None:
-        monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+        monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
         monkeypatch.setattr(
             LogReader,
             "_make_fragment_writer",
-            lambda self, file: record_blocks.SqlFragmentWriter(PythonBackend()).write_batch,
+            lambda self, file: decode_batches.SqlFragmentWriter(PythonBackend()).write_batch,
         )
 
     yield switched_on

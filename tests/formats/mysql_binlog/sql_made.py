@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import binlogtool
 from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, SqlFragment
 from binlogtool.errors import BinlogtoolError
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.format_api.row_outputs import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import binlogtool
-from binlogtool.repair.diagnosis import Diagnosis
+from binlogtool.repair.diagnose_startup import Diagnosis
 from tests.archives import extract
 from tests.byte_damage import change_bytes
 from tests.formats.mysql_binlog.server import Programs, Server

@@ -10,8 +10,8 @@ from construct import Container, EnumIntegerString, FlagsEnum, Renamed, Struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
-from binlogtool.format_api.json_values import to_json_bytes
 from binlogtool.format_api.schema_fields import HiddenField, MalformedError, ZeroMeansAbsent, decode_text, format_uuid
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,

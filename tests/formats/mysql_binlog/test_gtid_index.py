@@ -14,8 +14,8 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
-from binlogtool.formats.mysql_binlog.companion_files import GtidIndexContext
 from binlogtool.formats.mysql_binlog.format import FORMAT
+from binlogtool.formats.mysql_binlog.index_and_state_files import GtidIndexContext
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.sets import copy
 

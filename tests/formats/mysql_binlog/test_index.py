@@ -16,8 +16,8 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
-from binlogtool.formats.mysql_binlog.companion_files import TextContext, get_folder, parse_log_name
 from binlogtool.formats.mysql_binlog.format import FORMAT
+from binlogtool.formats.mysql_binlog.index_and_state_files import TextContext, get_folder, parse_log_name
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.sets import said
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.replay.commit_marks import MAX_REMEMBERED, CommitMark, CommitMarks
+from binlogtool.formats.mysql_binlog.replay.log_sanitizer import MAX_REMEMBERED, LogSanitizer, TransactionEndEvent
 
 X, Y = ({"format_id": 1, "gtrid": name, "bqual": ""} for name in "xy")
 
 
 def wrong(marks: Iterable[tuple[str, Any]]) -> tuple[int, str] | None:
     """What stops recovery; each mark is 10 bytes behind the one before it."""
-    seen = CommitMarks()
+    seen = LogSanitizer()
     for offset, (kind, body) in enumerate(marks):
-        seen.add_mark(CommitMark(10 * offset, kind, body))
+        seen.add_mark(TransactionEndEvent(10 * offset, kind, body))
     return seen.first_fault
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
-from binlogtool.format_api.json_values import to_json_bytes
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.json_lines import BodyPlace, put_body_member
 from binlogtool.formats.binlog_events.rows.table_map import encode_map_record, encode_map_table, parse_table_map

@@ -11,10 +11,10 @@ import crc32c
 import pytest
 
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.formats.innodb.pages import Tablespace
-from binlogtool.formats.innodb.prepared import PreparedTransactions, read_prepared_transactions
-from binlogtool.formats.innodb.recovered_pages import RecoveredPages, UnknownPageError
+from binlogtool.formats.innodb.pages_after_redo import RecoveredPages, UnknownPageError
+from binlogtool.formats.innodb.prepared_transactions import PreparedTransactions, read_prepared_transactions
 from binlogtool.formats.innodb.redo_log import RedoLog
+from binlogtool.formats.innodb.tablespace_pages import Tablespace
 from tests.formats.mariadb_innodb_binlog.redo_make import (
     checkpoint,
     file_checkpoint,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core import record_blocks, record_filter
+from binlogtool.core import decode_batches, record_filter
 from binlogtool.errors import UsageError
 from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.binlog_events.replay.applier import ExecutedGtids, parse_executed
@@ -430,7 +430,7 @@ def test_what_waits_is_applied_before_the_record_that_ends_it(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a block ended between a TABLE_MAP and its rows, these were once applied first, and had no key."""
-    monkeypatch.setattr(record_blocks, "MAX_BLOCK_RECORDS", size)
+    monkeypatch.setattr(decode_batches, "MAX_BLOCK_RECORDS", size)
     monkeypatch.setattr(record_filter, "MAX_BLOCK_RECORDS", size)
     number = struct.Struct("<i").pack
     pair = [row_building.image([number(1), number(value)]) for value in (5, 6)]

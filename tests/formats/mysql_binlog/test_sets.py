@@ -9,7 +9,7 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.companion_files import sort_names
+from binlogtool.formats.mysql_binlog.index_and_state_files import sort_names
 from tests.formats.mysql_binlog.sets import NAMES, SERVERS, Directory, Said, copy
 
 FOLDER = "/var/lib/db/rot"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core import record_blocks
+from binlogtool.core import decode_batches
 from tests.cli.invoke import invoke
 from tests.harness.mysql_writer import MARIADB, MYSQL, Made, begun, binlog, rows, table_map, transaction
 
@@ -41,7 +41,7 @@ BROKEN = {
 def test_a_row_that_does_not_fit_is_reported_and_its_transaction_is_left_out(
     kind: str, how: str, in_middle: bool, native: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     mapped, broken = BROKEN[kind]
     log, server = tmp_path / "bin.000001", MYSQL if native else MARIADB
     around = begun if native else transaction

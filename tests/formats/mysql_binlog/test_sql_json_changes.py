@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.sql.literals import format_changed_json
+from binlogtool.formats.binlog_events.sql.format_literals import format_changed_json
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget
 from binlogtool.limits import Limits
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core import record_blocks
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.core import decode_batches
+from binlogtool.format_api.row_outputs import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body
 from tests.formats.mysql_binlog.sql_made import COLUMNS, WORKLOADS, a_log, columns_map, script
@@ -74,7 +74,7 @@ def test_scripts_of_changed_logs_are_the_same(seed: int, monkeypatch: pytest.Mon
     file.write_bytes(data[:4] + b"".join(made)[: source.choice((None, None, len(data) // 2))])
     wording = ScriptOptions(gtids=source.random() < 0.8, rows=source.choice(("exact", "statements")))
     expected, _ = script(file, wording)
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     by_kernels, _ = script(file, wording, "native")
     assert by_kernels == expected
 
@@ -89,7 +89,7 @@ def test_rows_without_checksums_are_the_same(
     data = a_log(source)
     file.write_bytes(data[:4] + b"".join(map(bare, events(data))))
     expected, _ = script(file, ScriptOptions(gtids=True, rows=rows))
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     made, quick = script(file, ScriptOptions(gtids=True, rows=rows), "native")
     assert made == expected
     assert quick > 24 * 3, "kernels wrote row events"
@@ -115,7 +115,7 @@ def test_rows_of_tables_without_names_are_events_by_kernels(
     file = tmp_path / "log.000001"
     file.write_bytes(data if checksums else data[:4] + b"".join(map(bare, events(data))))
     expected, _ = script(file, ScriptOptions(gtids=True, rows="statements"))
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     by_kernels, quick = script(file, ScriptOptions(gtids=True, rows="statements"), "native")
     assert by_kernels == expected
     assert expected.text.count(b"BINLOG '") == 1 + 39 * 3
@@ -144,7 +144,7 @@ def test_large_statements_are_the_same(checksums: bool, monkeypatch: pytest.Monk
     file = tmp_path / "log.000001"
     file.write_bytes(data if checksums else data[:4] + b"".join(map(bare, events(data))))
     expected, _ = script(file, ScriptOptions(gtids=True))
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     by_kernels, quick = script(file, ScriptOptions(gtids=True), "native")
     assert by_kernels == expected
     assert len(expected.text) > 10 << 20

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core import record_blocks
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.core import decode_batches
+from binlogtool.format_api.row_outputs import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.compressed_rows import payload
 from tests.formats.mysql_binlog.row_building import image, rows_body
@@ -55,7 +55,7 @@ MOST_BYTES = 64 << 10
 def test_scripts_of_the_corpus_are_the_same_by_native_code(
     rows: str, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     wording, count, quick = ScriptOptions(gtids=True, rows=rows), 0, 0
     files = [path for path in sorted(corpus.rglob("*")) if path.is_file() and path.stat().st_size <= MOST_BYTES]
     for path in take_sample([path for path in files if path.read_bytes()[:4] == b"\xfebin"], 5):

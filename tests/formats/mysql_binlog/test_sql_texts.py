@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core import record_blocks
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.core import decode_batches
+from binlogtool.format_api.row_outputs import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.sql_made import script
 
@@ -115,7 +115,7 @@ def test_statements_of_any_text_are_the_same(seed: int, monkeypatch: pytest.Monk
     file.write_bytes(a_log(source, mariadb=seed % 2 == 0))
     wording = ScriptOptions(gtids=seed % 3 > 0, rows=source.choice(("exact", "statements")))
     expected, _ = script(file, wording)
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     made, quick = script(file, wording, "native")
     assert made == expected
     assert quick > (59 if seed < 16 else 0), "kernels wrote transactions"
@@ -139,7 +139,7 @@ def test_usual_statements_are_written_by_kernels(
     file = tmp_path / "log.000001"
     file.write_bytes(make.log(events, version=make.MARIADB if mariadb else make.MYSQL))
     expected, _ = script(file, ScriptOptions(gtids=True))
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     made, quick = script(file, ScriptOptions(gtids=True), "native")
     assert made == expected
     assert made.text.count(b"SET INSERT_ID=") == 100

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.core import record_blocks
+from binlogtool.core import decode_batches
 from tests.cli.invoke import invoke
 from tests.harness.mysql_writer import MARIADB, MYSQL, Made, begun, binlog, block, group, query, transaction
 
@@ -61,7 +61,7 @@ def test_bytes_that_are_no_text_of_the_character_set_stay_bytes(tmp_path: Path) 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_compiled_code_shows_texts_as_python_does(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
+    monkeypatch.setattr(decode_batches, "MIN_COMPILED_RUN", 0)
     chance, log = random.Random(seed), tmp_path / "bin.000001"
     events = []
     for number in range(1, 200):

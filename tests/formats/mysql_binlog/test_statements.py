@@ -16,12 +16,12 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
-from binlogtool.format_api.tables_and_changes import ScriptOptions
+from binlogtool.format_api.row_outputs import ScriptOptions
 from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import reason_to_leave_out
-from binlogtool.formats.binlog_events.sql.literals import (
+from binlogtool.formats.binlog_events.sql.format_literals import (
     format_condition,
     format_literal,
     quote_identifier,

@@ -10,9 +10,9 @@ import pytest
 
 from binlogtool.format_api.json_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
-from binlogtool.formats.binlog_events.changes.fill_columns import CellValue, decode_cell
+from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValue, decode_cell
 from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, JsonValue, put_value
-from binlogtool.formats.binlog_events.sql.literals import SqlValue, put_literal
+from binlogtool.formats.binlog_events.sql.format_literals import SqlValue, put_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend
 from tests.package_figures.modules import ROOT, Code
@@ -151,7 +151,7 @@ def test_values_are_cells(compiled: bool) -> None:
     assert [cell_of(decode, value) for value in VALUES] == [value.cell for value in VALUES]
 
 
-DECIDES = {"changes.fill_columns.store_value", "values.value_kernels.decode_old_temporal"}
+DECIDES = {"changes.typed_column_kernels.store_value", "values.value_kernels.decode_old_temporal"}
 """Compiled code that asks for the type of a value and does not choose its decoder: how a cell of an invalid value is
 stored; which of three types a decoder of three has."""
 

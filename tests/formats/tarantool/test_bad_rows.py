@@ -128,4 +128,4 @@ def test_a_space_whose_name_is_not_utf_8_is_refused_as_by_the_server() -> None:
     """Tarantool 2.6: `box.schema.space.create("a\\xff")`."""
     row = [512, 1, b"a\xff", "memtx", 0, {}, []]
     with pytest.raises(RowRefusedError, match="Invalid identifier 'a\ufffd'"):
-        parse_space(row, None, is_3=False)
+        parse_space(row, None, is_version_3=False)

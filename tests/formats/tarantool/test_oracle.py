@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool.core.record_selection import Record
 from binlogtool.formats.tarantool import codes, schema
 from binlogtool.formats.tarantool.msgpack.parse import encode_value
-from binlogtool.formats.tarantool.rows.rows import ParsedRow, parse_row
+from binlogtool.formats.tarantool.rows.parse_rows import ParsedRow, parse_row
 from binlogtool.formats.tarantool.schema import parse_header_lines, unpack_zstd
 from binlogtool.limits import Limits
 from tests.formats.tarantool import oracle

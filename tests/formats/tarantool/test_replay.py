@@ -13,7 +13,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.tarantool.replay.losses import REASONS
+from binlogtool.formats.tarantool.replay.loss_findings import REASONS
 from binlogtool.formats.tarantool.replay.replay import parse_position
 from binlogtool.prediction.replay import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load

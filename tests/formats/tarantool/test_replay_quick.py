@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool.format_api import row_store_kernels
 from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
-from binlogtool.formats.tarantool.replay import fast_path
+from binlogtool.formats.tarantool.replay import replay_kernels
 from binlogtool.prediction.row_store import CompiledRowStore, ObjectNames, hash_row
 from binlogtool.schema import backends
 from binlogtool.schema.backends import get_native_backend
@@ -163,7 +163,7 @@ def test_most_plain_rows_are_kept_by_compiled_code(tmp_path: Path, monkeypatch: 
     """Else the test above would compare the general way with itself."""
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(some_log(1, 3000, plain=True))
-    from binlogtool.formats.tarantool.replay.fast_path import TarantoolFastPath
+    from binlogtool.formats.tarantool.replay.replay_kernels import TarantoolFastPath
 
     done, keep = [], TarantoolFastPath.store_changes
 
@@ -202,12 +202,12 @@ def test_bytes_that_a_kernel_calls_canonical_are_those_of_the_decoded_value(seed
     source, taken = random.Random(seed), 0
     for _ in range(3000):
         data = some_value(source)
-        end = fast_path.find_canonical_end(data, 0, len(data), fast_path.MAX_CANONICAL_DEPTH)
+        end = replay_kernels.find_canonical_end(data, 0, len(data), replay_kernels.MAX_CANONICAL_DEPTH)
         if end >= 0:
             taken += 1
             assert end == len(data)
             assert encode_canonical(get_fast_decoder()(data)) == data
-        assert fast_path.find_canonical_end(data, 0, len(data) - 1, fast_path.MAX_CANONICAL_DEPTH) < 0
+        assert replay_kernels.find_canonical_end(data, 0, len(data) - 1, replay_kernels.MAX_CANONICAL_DEPTH) < 0
     assert taken > 1000
 
 
@@ -215,7 +215,9 @@ def test_a_key_is_canonical_in_any_length_of_text() -> None:
     for size in (0, 1, 31, 32, 255, 256, 65535, 65536):
         for value in ("é" * (size // 2), b"b" * size, ["x"] * size, "x" * size):
             data = pack(value)
-            assert fast_path.find_canonical_end(data, 0, len(data), fast_path.MAX_CANONICAL_DEPTH) == len(data)
+            assert replay_kernels.find_canonical_end(data, 0, len(data), replay_kernels.MAX_CANONICAL_DEPTH) == len(
+                data
+            )
             assert encode_canonical(get_fast_decoder()(data)) == data
 
 
@@ -288,11 +290,11 @@ def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         stop = source.randrange(len(data) + 1) if source.random() < 0.3 else len(data)
         made = []
-        for function in (fast_path.put_row_key, held.compile_kernel(fast_path.put_row_key)):
+        for function in (replay_kernels.put_row_key, held.compile_kernel(replay_kernels.put_row_key)):
             out = bytearray(200)
             made.append((function(data, 0, stop, known, 0, b"", out, 0, 150), bytes(out)))
         assert made[0] == made[1]
         number = source.choice((0, -1, 127, 128, -32, -33, 2**31, -(2**31), -(2**31) - 1, 2**62, -(2**62), 65536))
         out = bytearray(9)
-        end = held.compile_kernel(fast_path.write_integer)(number, b"", out, 0)
+        end = held.compile_kernel(replay_kernels.write_integer)(number, b"", out, 0)
         assert bytes(out[:end]) == pack(number)

@@ -13,7 +13,7 @@ from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.decode import FRAME
 from binlogtool.formats.tarantool.explain_damage import find_payload_by_crc
 from binlogtool.formats.tarantool.msgpack.parse import WideUint
-from binlogtool.formats.tarantool.rows.rows import (
+from binlogtool.formats.tarantool.rows.parse_rows import (
     DUPLICATE_KEY,
     ROW_COLUMNS,
     ROW_TABLE,

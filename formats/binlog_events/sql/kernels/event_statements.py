@@ -92,8 +92,9 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
 ) = range(10, 20)
 """PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: that of MySQL's session.
 BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: last GTID event written, or -1. OUTPUT_FULL: 1 if the output buffer
-is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
-SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
+is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: see
+`sql.compiled_script_writer`. SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of
+row events that matter."""
 (
     GTID_AUTOMATIC,
     NEXT_SESSION_NUMBER,
@@ -204,8 +205,8 @@ def find_rows_request(flags: int, transitions: UInt8s) -> int:
 
 
 @kernel(load_word)
-def find_transition(session: int, request: int, transitions: UInt8s) -> int:
-    """Return the cell of a session and a request; -1 if there is no such cell."""
+def find_session_change(session: int, request: int, transitions: UInt8s) -> int:
+    """Return the offset of the SET statements from one session state to another; -1 if they were not prepared."""
     if session < 0 or request < 0:
         return -1
     at = load_word(transitions, 8) + 12 * (session * load_word(transitions, 4) + request)
@@ -276,13 +277,13 @@ def put_query_session(pos: int, limit: int, time: int, request: int, cell: int, 
     return put_begin_session(cell, moment, thread, memory, o)
 
 
-@kernel(find_transition, put_piece, put_query_session, find_query_request)
+@kernel(find_session_change, put_piece, put_query_session, find_query_request)
 def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
     request = find_query_request(pos, limit, 0, memory.buf, memory.moves)
-    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
     o = put_query_session(pos, limit, time, request, cell, memory, o)
@@ -411,7 +412,7 @@ def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) ->
 
 
 @kernel(
-    find_transition, copy_text, find_query_text, put_piece, put_query_session, put_text, put_variable,
+    find_session_change, copy_text, find_query_text, put_piece, put_query_session, put_text, put_variable,
     find_text_request, load_word,
 )  # fmt: skip
 def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
@@ -422,7 +423,7 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
     if found < 0:
         return -1
     request = found & 65535
-    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
     for k in range(i, last):

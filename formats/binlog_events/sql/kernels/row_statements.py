@@ -37,6 +37,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     skip_image,
 )
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
+from binlogtool.formats.binlog_events.sql.format_literals import SQL_QUOTE, SqlValue, put_hex, put_literal
 from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     BINLOG,
     BYTES_WRITTEN,
@@ -58,9 +59,9 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     TIMESTAMP_US,
     TRANSACTION_STATE,
     find_rows_request,
+    find_session_change,
     find_statement,
     find_statement_end,
-    find_transition,
     has_matching_rows,
     is_uncompressed_rows,
     place_pieces,
@@ -75,7 +76,6 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     put_type_name,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
-from binlogtool.formats.binlog_events.sql.literals import SQL_QUOTE, SqlValue, put_hex, put_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
@@ -639,7 +639,7 @@ def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: in
 
 
 @kernel(
-    find_transition, find_images, has_key_columns, count_present_columns, put_rows_session, put_statements,
+    find_session_change, find_images, has_key_columns, count_present_columns, put_rows_session, put_statements,
     find_rows_request, load_word,
 )  # fmt: skip
 def put_event_statements(
@@ -650,7 +650,7 @@ def put_event_statements(
     pos += memory.state[TABLE_ID_SIZE]
     flags, _extra, before, after, at = find_images(memory.buf, pos, limit, code, columns)
     request = find_rows_request(flags & memory.state[ROW_FLAG_MASK], memory.moves)
-    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if at < 0 or cell < 0:
         return -2
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET

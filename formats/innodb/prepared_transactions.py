@@ -1,0 +1,100 @@
+"""Read the transactions that InnoDB holds as prepared, from its undo logs and its redo log.
+
+At a start MariaDB asks the engine for them (`trx_undo_mem_create_at_db_start`, `trx_recover_for_mysql`) and decides on
+each by the binary log; without a binary log to decide by, it stops if one of them is its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.formats.innodb.pages_after_redo import PageId, RecoveredPages, UnknownPageError
+from binlogtool.formats.innodb.redo_log import RedoLog
+from binlogtool.formats.innodb.tablespace_pages import (
+    NO_PAGE,
+    OWN_XID,
+    PAGE_HEADER,
+    TRANSACTION_SYSTEM,
+    TRX_SYS_PAGE,
+    TYPE_SYS,
+    TYPE_TRX_SYS,
+    TYPE_UNDO_LOG,
+    UNDO_LOG_HEADER,
+    UNDO_SEGMENT,
+    OpenSibling,
+    iter_undo_slots,
+    make_rollback_segment,
+    open_system_tablespaces,
+)
+
+_PREPARED = 5
+"""`TRX_UNDO_PREPARED`."""
+_STATES = frozenset({1, 2, 4, _PREPARED})
+"""Active, cached, to be purged, prepared."""
+_OWN_PREFIX = b"MySQLXid"
+_MAX_UNDO_SEGMENTS = 1024
+
+
+class PreparedTransactions(NamedTuple):
+    """Prepared transactions.
+
+    `own`: numbers of those that the server prepared for its binary log (the XIDs of XID events). `external`: number of
+    the others, which clients prepared with XA PREPARE.
+    """
+
+    own: tuple[int, ...]
+    external: int
+
+
+def read_prepared_transactions(open_sibling: OpenSibling, redo_size: int) -> PreparedTransactions:
+    """Return the prepared transactions in a data directory.
+
+    Args:
+        redo_size: size of `ib_logfile0` in bytes.
+
+    Raises:
+        UnknownPageError: they cannot be determined.
+    """
+    spaces, read_redo = open_system_tablespaces(open_sibling), open_sibling("ib_logfile0")
+    if not spaces or read_redo is None:
+        raise UnknownPageError("the system tablespace (ibdata1) or the redo log (ib_logfile0) is missing")
+    pages = RecoveredPages(spaces, RedoLog(_read_bytes(read_redo), redo_size))
+    transactions = _read_typed(pages, [(0, TRX_SYS_PAGE)], TYPE_TRX_SYS)[0]
+    slots = [(slot.space_id, slot.page_number) for slot in TRANSACTION_SYSTEM.parse(transactions).slots]
+    segment_ids = [slot for slot in slots if slot[1] != NO_PAGE]
+    undo_ids: list[PageId] = []
+    for segment_id, page in zip(segment_ids, _read_typed(pages, segment_ids, TYPE_SYS), strict=True):
+        header = make_rollback_segment(spaces[segment_id[0]].page_size).parse(page)
+        undo_ids += [(segment_id[0], number) for number in iter_undo_slots(header.undo_slots)]
+    if len(undo_ids) > _MAX_UNDO_SEGMENTS:
+        raise UnknownPageError(f"there are more than {_MAX_UNDO_SEGMENTS:,} undo logs")
+    found = [_read_prepared(page) for page in _read_typed(pages, undo_ids, TYPE_UNDO_LOG)]
+    own = {number for number in found if number}
+    return PreparedTransactions(tuple(sorted(own)), sum(number == 0 for number in found))
+
+
+def _read_bytes(read: RangeReader) -> RangeReader:
+    return lambda offset, size: bytes(read(offset, size))
+
+
+def _read_typed(pages: RecoveredPages, page_ids: list[PageId], page_type: int) -> list[bytes]:
+    """Return pages of a type, in their order."""
+    read = pages.read(page_ids) if page_ids else {}
+    for space_id, number in page_ids:
+        if PAGE_HEADER.parse(read[space_id, number]).type != page_type:
+            raise UnknownPageError(f"page {number} of the tablespace {space_id} has another type")
+    return [read[one] for one in page_ids]
+
+
+def _read_prepared(page: bytes) -> int | None:
+    """Return the number of the server's own prepared transaction, 0 for another one, None if it is not prepared."""
+    segment = UNDO_SEGMENT.parse(page)
+    if segment.state not in _STATES or segment.last_log + UNDO_LOG_HEADER.sizeof() > len(page):
+        raise UnknownPageError("an undo log is damaged")
+    if segment.state != _PREPARED:
+        return None
+    header = UNDO_LOG_HEADER.parse(page[segment.last_log :])
+    own_xid = OWN_XID.parse(header.xid)
+    is_own = (header.gtrid_length, header.bqual_length, own_xid.prefix) == (OWN_XID.sizeof(), 0, _OWN_PREFIX)
+    return int(own_xid.number) if is_own else 0

@@ -1,0 +1,100 @@
+"""Tables and row changes of the events in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
+from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, make_compiled_reader
+from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import Batch, KernelCompiler
+    from binlogtool.format_api.row_outputs import (
+        ChangeReader,
+        EventRows,
+        RecordChanges,
+        RecordTableRows,
+    )
+    from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
+    from binlogtool.limits import Limits
+
+
+def _get_event_context(context: IbbFileContext, what: str) -> Any:
+    """Return the context of the events. Raises UsageError: at this level the records are not events."""
+    if context.events is None:
+        raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
+    return context.events.context
+
+
+# --- Row changes of event groups ---
+
+
+class GroupChanges(msgspec.Struct):
+    """Change reader for batches of events (`format_api.row_outputs.ChangeReader`)."""
+
+    reader: ChangeReader
+
+    def read_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
+        """Yield the changes of each of these records; must be consumed in order.
+
+        Raises:
+            UsageError: the records are not events.
+        """
+        return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
+
+    @property
+    def open_transaction(self) -> str:
+        """Name of the transaction whose end was not read; "" = there is none."""
+        return self.reader.open_transaction
+
+    def note_gap(self) -> None:
+        """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
+        self.reader.note_gap()
+
+
+def make_group_changes() -> GroupChanges:
+    """Create the reader of row changes (`format_api.format.OutputRules.start_changes`)."""
+    return GroupChanges(changes_of_events())
+
+
+# --- Tables of event groups ---
+
+
+class GroupTables(RowTables):
+    """Table reader for batches of events (`format_api.row_outputs.TableReader`)."""
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
+        """Yield the rows of each of these records; must be consumed in order.
+
+        Raises:
+            UsageError: the records are not events.
+        """
+        return super().read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
+
+    def read_events(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
+    ) -> tuple[EventRows | None, int]:
+        """Return the content of the first of these records, and the next record that needs `read_records`."""
+        if context.events is None:
+            return None, start
+        return super().read_events(context.events.context, batch, start, stop, limits, marks)
+
+    def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+        """Return one column of the envelopes of these records."""
+        column: Sequence[Any] = getattr(describe_records(context, batch, start, stop), name)
+        return column
+
+
+def make_compiled_group_reader(compile_kernel: KernelCompiler) -> GroupTables:
+    """Create a reader that uses compiled code for rows where it can."""
+    reader = make_compiled_reader(compile_kernel)
+    return GroupTables(fillers=reader.fillers, runs=reader.runs)
