@@ -78,8 +78,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(*uses: Callable[..., Any], native: str = "", inline: bool = False) -> Callable[[F], F]:
-    """Decorator: compile this function as a kernel. uses: kernels that it calls. inline: copy its code into the
-    callers.
+    """Compile the decorated function as a kernel. uses: kernels it calls. inline: copy its code into the callers.
 
     native: the equivalent function of `schema/runtime.c`, used instead of the translated source.
     """
