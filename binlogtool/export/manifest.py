@@ -521,7 +521,7 @@ UNSIGNED_MODES = ("data", "decimal")
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """What a job reads, and how.
+    """Files that a job reads, and the options for reading them.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_log_file`), each as `Hints.earlier`.

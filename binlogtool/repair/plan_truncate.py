@@ -649,9 +649,10 @@ def _plan_salvaged_copy(plan: RepairPlan, examiner: LogExaminer) -> FilePlan | N
         with suppress(BinlogtoolError):
             copy_plan = draft_plan(blocking_file.path, examiner, copy_policy)[0]
             files = [one for one in copy_plan.files if one.path == blocking_file.path]
+            if correct_bits and any("corrected" in one.proof and not one.corrects_bits for one in files):
+                continue  # other damage is left out: a copy of unchanged records is enough
             is_allowed = bool(files) and not copy_plan.refused and not check_empty_result(files, allow_empty=False)
-            if is_allowed and (files[0].corrects_bits or not correct_bits):
-                return files[0]
+            return files[0] if is_allowed else None
     return None
 
 

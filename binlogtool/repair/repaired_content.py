@@ -110,20 +110,9 @@ def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> Re
     edits = [flip.correct(read) for flip in flipped_bits]
     if not edits:
         return None
-    pieces = tuple(_split_into_pieces(edits, report.size))
+    pieces = apply_edits((ResultPiece(0, report.size),), edits)
     proof = {"corrected": [flip.proof for flip in flipped_bits]}
     return RewrittenFile(name, "rewrite", pieces, report.durable_end, 0, proof)
-
-
-def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece]:
-    position = 0
-    for edit in edits:
-        if edit.offset > position:
-            yield ResultPiece(position, edit.offset)
-        yield ResultPiece(data=edit.new)
-        position = edit.offset + len(edit.new)
-    if position < size:
-        yield ResultPiece(position, size)
 
 
 # --- Salvage of a damaged file ---

@@ -856,9 +856,10 @@ def _render_objects(objects: Sequence[ObjectTally], unknown: Mapping[str, str]) 
     for tally in objects[:MAX_OBJECTS]:
         counts = " ".join(f"{verb} {format_count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
         seq = "" if tally.first_seq is None else f"  seq {tally.first_seq}..{tally.last_seq}"
-        keys = "" if tally.keys is None else f"  {format_count(tally.keys)} live  {(tally.digest or '')[:16]}"
-        keys = f"  unknown live: {escape(unknown[tally.name])}" if tally.name in unknown else keys
-        yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
+        digest = f", digest {tally.digest[:16]}" if tally.digest else ""
+        rows = "" if tally.keys is None else f"  {format_quantity(tally.keys, 'row')} at the end{digest}"
+        rows = f"  rows at the end unknown: {escape(unknown[tally.name])}" if tally.name in unknown else rows
+        yield f"  {escape(tally.name)}: {counts}{seq}{rows}"
     if len(objects) > MAX_OBJECTS:
         yield f"  … {format_count(len(objects) - MAX_OBJECTS)} more objects (-O json has all)"
 

@@ -131,8 +131,8 @@ def test_spark_reads_the_big_files_in_parts(corpus: Path, spark_session: SparkJo
         return made
 
     found = spark_session.run(rows)
-    tasks = {(row["file"], row.pop("task")) for row in found}
-    assert all(sum(file == str(path) for file, _ in tasks) > 1 for path in files)
+    tasks = {row.pop("task") for row in found}
+    assert len(tasks) > len(files)
     whole = [row for path in files for row in load(path)]
 
     def key(row: Row) -> tuple[Any, ...]:

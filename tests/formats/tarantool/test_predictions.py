@@ -178,7 +178,8 @@ def test_diagnose_restores_the_snapshot_before_a_start_with_a_damaged_metadata_l
         (tmp_path / path.name).write_bytes(path.read_bytes())
     damaged = tmp_path / "00000000000000000087.vylog"
     content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 8
+    middle = len(content) // 2
+    content[middle : middle + 4] = b"XXXX"
     damaged.write_bytes(content)
     steps = [
         step["what"] for step in json.loads(invoke("diagnose", "-O", "json", str(tmp_path)).text)["logs"][0]["steps"]

@@ -146,5 +146,5 @@ def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_
     assert list(replayed.unknown) == ["v"]
     value = replay_to_json(replayed)
     assert {one["name"]: one["keys"] for one in value["objects"] if one["name"] in "vm"} == {"m": 20_392, "v": None}
-    assert any(line.startswith("  v: ") and "unknown live" in line for line in render_replay_text(replayed))
+    assert any(line.startswith("  v: ") and "rows at the end unknown" in line for line in render_replay_text(replayed))
     assert [one["name"] for one in compare_states([replayed], [replayed])] == ["v"]
