@@ -36,8 +36,8 @@ _CHECKED_BY_DECODER = frozenset(
 )  # fmt: skip
 """Events that MariaDB refuses if their fields exceed the event."""
 
-_UNCHECKED_GTID_FIELDS = ("extra_engines", "start_alter_seq", "thread_id")
-"""Last fields of a GTID event: MariaDB reads them past the end of the event without a check."""
+_LAST_GTID_FIELDS = ("extra_engines", "start_alter_seq", "thread_id")
+"""Last fields of a GTID event. If they exceed the event, MariaDB 10.11 was seen to read on, and 11.8 to stop."""
 _GTID_SIZE, _LISTED_GTID_SIZE, _GTID_COUNT_MASK = 19, 16, (1 << 28) - 1
 _PIECE_BYTES = 1 << 20
 _EXECUTE_LOAD_FIXED_SIZE, _MAX_DUP_HANDLING = 26, 2
@@ -76,8 +76,8 @@ def accepts_event(code: int, body: bytes, description: FormatDescription) -> boo
     except DecompressionError:
         return None
     except MalformedError as error:
-        if code == _T.GTID and str(error).startswith(_UNCHECKED_GTID_FIELDS):
-            return len(body) >= _GTID_SIZE and any(body[:8])
+        if code == _T.GTID and str(error).startswith(_LAST_GTID_FIELDS):
+            return None
         return False if code in _CHECKED_BY_DECODER else None
     if code == _T.GTID:
         return len(body) >= _GTID_SIZE and any(body[:8])
