@@ -36,7 +36,7 @@ SHORT_LISTS = [
     (b"\x00\x01", False, True),
     (b"\x01\x00\x01", True, False),
 ]
-"""What the list has of its version, and whether Sphinx and Manticore start with it."""
+"""Bytes of the version in the list of files, and whether Sphinx and Manticore start with them."""
 
 
 def place(folder: Path, name: str, kind: str) -> Path:
