@@ -462,9 +462,8 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
     }
     proof |= {"encrypted": True} if report.is_encrypted else {}
     salvaged = result.salvaged
-    salvage_proof = {
-        "left_out": salvaged.left_out, "mended": salvaged.fixed_frames, "corrected": salvaged.corrected
-    }  # fmt: skip
+    corrected = [flip.proof for flip in salvaged.flipped_bits]
+    salvage_proof = {"left_out": salvaged.left_out, "mended": salvaged.fixed_frames, "corrected": corrected}
     proof |= {name: list(parts) for name, parts in salvage_proof.items() if parts}
     action = "none" if not pieces else "truncate" if pieces == (ResultPiece(0, keep_size),) else "rewrite"
     plan = FilePlan(report.path, report.size, action, end, result.cut_bytes, 0, proof, None, None, pieces=pieces)

@@ -133,16 +133,14 @@ class SalvagedContent(NamedTuple):
         left_out: The ranges that are left out, as JSON values.
         holes: Number of left-out ranges with good frames after them.
         fixed_frames: The frames whose header was corrected, as JSON values.
-        edits: The edits that correct flipped bits in the pieces.
-        corrected: The same corrections, as JSON values.
+        flipped_bits: The flipped bits in the pieces, which are to be corrected.
     """
 
     pieces: tuple[ResultPiece, ...] = ()
     left_out: tuple[dict[str, Any], ...] = ()
     holes: int = 0
     fixed_frames: tuple[dict[str, Any], ...] = ()
-    edits: tuple[ByteEdit, ...] = ()
-    corrected: tuple[dict[str, Any], ...] = ()
+    flipped_bits: tuple[FlippedBit, ...] = ()
 
 
 def build_salvaged_content(
@@ -167,8 +165,7 @@ def build_salvaged_content(
         tuple(builder.left_out),
         holes,
         tuple(builder.fixed_frames),
-        tuple(builder.edits),
-        tuple(builder.corrected),
+        tuple(builder.flipped_bits),
     )
 
 
@@ -179,8 +176,7 @@ class _SalvagedContentBuilder:
         self.pieces = [ResultPiece(0, file.layout.frames_at)]
         self.left_out: list[dict[str, Any]] = []
         self.fixed_frames: list[dict[str, Any]] = []
-        self.edits: list[ByteEdit] = []
-        self.corrected: list[dict[str, Any]] = []
+        self.flipped_bits: list[FlippedBit] = []
         self.last_frame_start = 0
         self._file = file
         frame = file.layout.frame
@@ -222,16 +218,14 @@ class _SalvagedContentBuilder:
             return damage.start
         if not 0 <= flip.byte - damage.start < size <= MAX_CORRECTED_DAMAGE:
             return damage.start
-        edit = flip.correct(partial(read_range, self._file.source))
         data = bytearray(read_range(self._file.source, damage.start, size))
-        data[edit.offset - damage.start : edit.offset - damage.start + 1] = edit.new
+        data[flip.byte - damage.start] ^= 1 << flip.bit
         position = 0
         while frame_size := measure_proven_frame(self._scanner, data[position:]):
             self._keep_range(damage.start + position, damage.start + position + frame_size)
             position += frame_size
         if position:
-            self.edits.append(edit)
-            self.corrected.append(flip.proof)
+            self.flipped_bits.append(flip)
         return damage.start + position
 
     def _find_provable_frames(self, damage: DamagedRange) -> Iterable[FrameHeaderFix]:
@@ -367,10 +361,10 @@ def plan_content(
         salvaged, edits = SalvagedContent(pieces), list[ByteEdit]()
         if policy.salvage and report.findings:
             salvaged = build_salvaged_content(file, limits, backend, correct_bits=policy.correct_bits)
-            if only_bits and (salvaged.left_out or not salvaged.corrected):
+            if only_bits and (salvaged.left_out or not salvaged.flipped_bits):
                 return plain_cut
             header_flips = list_flipped_bits(filter(is_header_correction, report.findings))
-            edits += (*(flip.correct(make_raw_reader(file.path)) for flip in header_flips), *salvaged.edits)
+            edits += [flip.correct(make_raw_reader(file.path)) for flip in (*header_flips, *salvaged.flipped_bits)]
         new_heads = (p.size for p in salvaged.pieces[:-1] if p.data is not None)
         cut_bytes = report.size - sum(p.size for p in salvaged.pieces if p.is_original) - sum(new_heads)
         if policy.fix_meta:

@@ -1,4 +1,4 @@
-"""Who writes which records as lines of JSON (`python -m tests.package_figures --written`)."""
+"""Writers of records as lines of JSON, by record type (`python -m tests.package_figures --written`)."""
 
 from __future__ import annotations
 
