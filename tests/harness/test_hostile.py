@@ -98,7 +98,8 @@ def environment() -> dict[str, str]:
 
 
 TOLERANCE = 2
-"""What fails is a hang or work that grows too fast; how far the goal itself is kept is printed."""
+"""What fails is a hang or work that grows too fast; how far the goal itself is kept is printed. A command that took
+longer is run once more, alone, and fails if that takes as long: a core that others use does work at half its speed."""
 
 
 def run_all(together: list[list[list[str]]], data: bytes | None = None) -> list[Run]:
@@ -178,7 +179,10 @@ def left_out(format: str, command: tuple[str, ...], name: str) -> bool:
 
 
 def results(folder: Path, format: str, command: tuple[str, ...]) -> Iterator[tuple[str, int, Run]]:
-    """The cases: name, size and what came out. Small ones share a process; of the others each command gets a part."""
+    """The cases: name, size and what came out; seconds are the shorter of two runs where the first was too slow.
+
+    Small files share a process; of the others each command gets a part.
+    """
     alone, shared = list[tuple[str, int, list[str]]](), list[tuple[str, int, list[str]]]()
     for number, name in enumerate(CASES[format]):
         if unpacked_by(name) and left_out(format, command, name) and not FULL:
@@ -197,7 +201,11 @@ def results(folder: Path, format: str, command: tuple[str, ...]) -> Iterator[tup
     if command in turns:
         alone = take_sample(alone, len(turns), turns.index(command))
     together = [[words] for *_, words in alone] + [[words for *_, words in shared]]
-    for (name, size, _), seen in zip([*alone, *shared], run_all(together), strict=True):
+    for (name, size, job), first in zip([*alone, *shared], run_all(together), strict=True):
+        seen = first
+        if first.seconds > TOLERANCE * budget(command, name, size)[0]:
+            again = run(*job)
+            seen = first._replace(seconds=min(first.seconds, again.seconds), peak=max(first.peak, again.peak))
         yield name, size, seen
 
 
