@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -263,6 +264,10 @@ def _find_option_source(name: str) -> ParameterSource | None:
     return ParameterSource.COMMANDLINE if ParameterSource.COMMANDLINE in sources else sources[0]
 
 
+_MIN_UNUSED_FILES = 4
+"""From this number on, neighbouring files of which nothing was written share one line of the summary."""
+
+
 def summary_lines(manifest: Manifest) -> Iterator[str]:
     """Yield the summary lines of a conversion: what was read, checked, found, lost and written."""
     from binlogtool.report.format_text import format_count, format_quantity, format_size
@@ -272,11 +277,17 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     unit_name = "message" if "envelope" in manifest.details else noun or "row"
     if manifest.to in ("sql", "flashback"):
         unit_name = "record" if manifest.details.get("row_changes") is None else "row change"
-    for input_ in manifest.inputs:
-        yield (
-            f"read   {escape(input_.path)}  {format_size(input_.size)}  "
-            f"{format_quantity(input_.records, noun or ('row' if 'tables' in manifest.details else 'record'))}"
-        )
+    noun = noun or ("row" if "tables" in manifest.details else "record")
+    for is_used, inputs in groupby(manifest.inputs, lambda input_: input_.records > 0):
+        files = list(inputs)
+        if is_used or len(files) < _MIN_UNUSED_FILES:
+            for file in files:
+                size, quantity = format_size(file.size), format_quantity(file.records, noun)
+                yield f"read   {escape(file.path)}  {size}  {quantity}"
+        else:
+            size = format_size(sum(file.size for file in files))
+            names = f"{escape(files[0].path)} to {escape(os.path.basename(files[-1].path))}"
+            yield f"read   {names}  {len(files):,} files, {size}  0 {noun}s"
     for check in manifest.checks if manifest.complete else ():
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if manifest.finding_counts:

@@ -121,8 +121,8 @@ command = Command(
     Select whole histories of rows: if a row was changed again by a change that is not selected, the script does not
     find it, or finds it by its key and gives it older values. Such rows are reported, with status 1, to the end of the
     last log that is given, and in comments at the beginning of the script; so is a later TRUNCATE, DROP or ALTER of
-    their table. A selection without row changes is an
-    error. Rows changed by foreign key cascades are not in the log, so not in the script.""",
+    their table. A selection without row changes is an error. Rows changed by foreign key cascades are not in the log,
+    so not in the script: status 1 where the log or --schema has such a key.""",
     examples=(
         (
             "reverse what one transaction did to a table",

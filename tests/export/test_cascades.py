@@ -159,6 +159,32 @@ def test_a_statement_on_a_parent_is_told_like_its_rows(sql: str, wanted: bool, t
         assert (done.code, f"{ROWS_DIVERGE}: rows of db.t may change" in done.text) == (0, wanted), done.text + done.err
 
 
+@pytest.mark.parametrize(
+    ("code", "flags", "key", "wanted"),
+    [
+        (25, 0, "ON DELETE CASCADE", "ON DELETE CASCADE"), (25, 0, "ON DELETE SET NULL", "ON DELETE SET NULL"),
+        (25, 0, "ON DELETE RESTRICT", None), (25, 0, "ON UPDATE CASCADE", None), (23, 0, "ON DELETE CASCADE", None),
+        (25, 2, "ON DELETE CASCADE", None), (25, 16, "ON DELETE CASCADE", None),
+    ],
+)  # fmt: skip
+def test_a_flashback_reports_rows_that_a_foreign_key_may_have_changed(
+    code: int, flags: int, key: str, wanted: str | None, tmp_path: Path
+) -> None:
+    """2: foreign_key_checks was off; 16: MySQL followed the key in SQL, so that its rows are in the log."""
+    log, out, schema = tmp_path / "log.000001", str(tmp_path / "out"), tmp_path / "schema.sql"
+    schema.write_text(
+        "USE db; CREATE TABLE t (a INT PRIMARY KEY);"
+        f"CREATE TABLE c (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES t (a) {key})"
+    )
+    gtid, table = make.event(make.GTID, make.mariadb_gtid(1)), make.event(make.TABLE_MAP, table_map_body(b"\x03"))
+    rows = make.event(code, rows_body(1, image([bytes(4)]), flags=flags))
+    log.write_bytes(make.log([gtid, table, rows, make.event(make.XID, bytes(8))]))
+    done = invoke("flashback", "--schema", str(schema), "-o", out, str(log))
+    text = f"not-reversible: transaction 0-1-1: rows of db.c may have changed by its foreign key to db.t ({wanted}); "
+    assert (done.code, text in done.text) == ((0, False) if wanted is None else (1, True)), done.text + done.err
+    assert Path(out).read_bytes().count(b"BINLOG") > 0
+
+
 def test_a_table_that_only_statements_change_is_no_table_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log.000001"
     statement = make.event(make.QUERY, make.query(b"INSERT INTO t VALUES (1)"))
@@ -170,6 +196,27 @@ def test_a_table_that_only_statements_change_is_no_table_of_the_log(tmp_path: Pa
         done.code == 2
         and "it has none (because of binlog_format it also lacks the rows that 1 statement changed)" in done.err
     )
+
+
+@pytest.mark.server
+@pytest.mark.skipif(Server.program() is None, reason="no mariadbd")
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+def test_a_flashback_does_not_restore_rows_of_cascades_and_says_so(rows: str, tmp_path: Path) -> None:
+    options = ("--log-bin=bin", "--server-id=1", "--skip-networking", "--binlog-format=ROW")
+    with tempfile.TemporaryDirectory(prefix="bt-") as home, Server(Path(home), *options) as server:
+        assert server.run(SCHEMA.encode()) == ""
+        here = int(server.logs()[-1][1])
+        assert server.run(b"USE w; DELETE FROM p WHERE id = 1") == ""
+        words = ("flashback", "--rows", rows, "-j", str(here), "-o", str(tmp_path / "out"))
+        done = invoke(*words, str(server.data / "bin.000001"))
+        assert done.code == 1 and [
+            f"not-reversible: transaction {server.gtids()}: rows of w.{child} may have changed by its foreign key to "
+            f"w.{parent} ({action}); no event records which, so the script does not restore them" in done.text
+            for child, parent, action in (("c", "p", "ON DELETE CASCADE"), ("g", "c", "ON DELETE SET NULL"))
+        ] == [True, True], done.text  # fmt: skip
+        assert server.run((tmp_path / "out").read_bytes()) == ""
+        assert server.ask("SELECT id FROM w.p ORDER BY id").split() == ["1", "2", "3"]
+        assert server.ask("SELECT id FROM w.c ORDER BY id").split() == ["20", "30"]
 
 
 @pytest.mark.server

@@ -27,7 +27,7 @@ REPORTED = {
     "ALTER TABLE t ADD x INT": "ALTER TABLE by transaction",
     "DROP TABLE t": "DROP TABLE by transaction",
     "RENAME TABLE t TO t2": "RENAME TABLE by transaction",
-    "SET binlog_format=STATEMENT; UPDATE t SET n=5 WHERE id=1": "d.t: UPDATE T by transaction",
+    "SET binlog_format=STATEMENT; UPDATE t SET n=5 WHERE id=1": "d.t: UPDATE by transaction",
     "SET binlog_format=STATEMENT; UPDATE t, u SET t.n=5": "a statement that may change any table",
     "DELETE FROM p WHERE id=1": "d.t: ON DELETE CASCADE of d.p by transaction",
     "UPDATE t SET n=0 WHERE id=2": (

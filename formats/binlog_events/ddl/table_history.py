@@ -39,7 +39,7 @@ from binlogtool.formats.binlog_events.ddl.table_definitions import (
     has_capital_names,
     parse_schema,
 )
-from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
+from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKey, ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
@@ -373,12 +373,17 @@ class CascadeReporter(msgspec.Struct):
             id_size: size of the table id in bytes.
             get_rows: returns the event's rows; called only if needed.
         """
-        if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or not self.has_unreported(keys, table):
-            return
-        if event.body[id_size] & (_NO_FOREIGN_KEY_CHECKS | _USE_SQL_FOREIGN_KEY):
-            return
-        changed_columns = None if event.code in DELETE_ROW_EVENTS else frozenset(_changed_columns(get_rows()))
-        yield from self.check_change(keys, event, table, changed_columns)
+        if self.has_cascade(keys, event, id_size, table):
+            changed_columns = None if event.code in DELETE_ROW_EVENTS else frozenset(_changed_columns(get_rows()))
+            yield from self.check_change(keys, event, table, changed_columns)
+
+    def has_cascade(self, keys: ForeignKeys, event: Event, id_size: int, table: str) -> bool:
+        """Return whether a row event may change rows of a table that was not reported yet; `id_size`: as above."""
+        return (
+            event.code in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS
+            and self.has_unreported(keys, table)
+            and not event.body[id_size] & (_NO_FOREIGN_KEY_CHECKS | _USE_SQL_FOREIGN_KEY)
+        )
 
     def check_change(
         self, keys: ForeignKeys, event: Event, table: str, changed_columns: frozenset[str] | None
@@ -387,16 +392,22 @@ class CascadeReporter(msgspec.Struct):
 
         `changed_columns`: updated columns, in lower case; None = rows are deleted.
         """
-        for key, action in keys.iter_affected(table, changed_columns):
-            if key.child in self.reported:
-                continue
-            self.reported.add(key.child)
+        for key, action in self.iter_unreported(keys, table, changed_columns):
             text = (
                 f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event records which"
             )
             yield make_finding(
                 ROWS_DIVERGE, event.start, event.end - event.start, text, record=event.record, table=key.child
             )
+
+    def iter_unreported(
+        self, keys: ForeignKeys, table: str, changed_columns: frozenset[str] | None
+    ) -> Iterator[tuple[ForeignKey, str]]:
+        """Yield the key and action of each cascade to a table that was not reported yet; it counts as reported then."""
+        for key, action in keys.iter_affected(table, changed_columns):
+            if key.child not in self.reported:
+                self.reported.add(key.child)
+                yield key, action
 
     def check_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
         """Report cascades of a statement that changes (and possibly deletes) rows of one table."""

@@ -39,7 +39,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     qualify_table_name,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
@@ -337,7 +337,12 @@ _INDEX = re.compile(
     rf".*?\sON\s+{TABLE_PATTERN}",
     re.IGNORECASE | re.DOTALL,
 )
-_WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
+_WORDS = re.compile(
+    r"[A-Za-z]+(?:\s+(?:TABLE|DATABASE|SCHEMA|INDEX|VIEW|FROM|INTO|TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SEQUENCE|"
+    r"TEMPORARY|UNIQUE|OR|DATA|IGNORE)\b)?",
+    re.IGNORECASE,
+)
+"""The verb of a statement, with the keyword that follows it."""
 
 
 def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
@@ -396,7 +401,8 @@ def find_statements(
 def statement_name(sql: str) -> str:
     """Return the first words of a statement, for messages."""
     words = _WORDS.match(sql, skip_gap(sql))
-    return " ".join(words[0].upper().split()) if words else "a statement"
+    name = " ".join(words[0].upper().split()) if words else "a statement"
+    return "TRUNCATE TABLE" if name == "TRUNCATE" else name
 
 
 # --- Flashback ---
@@ -423,6 +429,7 @@ _XA_REASON = "it is an XA transaction; its outcome is logged elsewhere"
 
 
 _ROWS_LOST = "the rows that it removed cannot be brought back from this log"
+_ROWS_NOT_LOGGED = "no event records which, so the script does not restore them"
 
 
 class _RemainingStatement(NamedTuple):
@@ -452,6 +459,7 @@ class FlashbackScript(msgspec.Struct):
     """Warnings already reported about tables whose columns are not declared."""
     sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
+    cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
     row_changes: int = 0
     """Number of row changes written."""
     skipped: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -627,7 +635,9 @@ class FlashbackScript(msgspec.Struct):
             if table is not None and self.definitions.is_sequence(table):
                 return b"", self._warn_sequence(event, table.qualified_name)
             text = self._reverse_rows(context, event, table, limits, has_beginning=has_beginning)
-            return text, self._warn_inexact(event, table) if text and table is not None else ()
+            if not text or table is None:
+                return text, ()
+            return text, (*self._warn_inexact(event, table), *self._warn_cascades(event, table, limits))
         if event.code in QUERY_EVENTS:
             statement = self._check_query(event, limits)
             return b"", () if statement is None else (self._warn_statement(event, statement),)
@@ -645,6 +655,23 @@ class FlashbackScript(msgspec.Struct):
             return ()
         self.reported.add(message)
         return (make_event_finding(event, "statement-inexact", message, Severity.WARNING),)
+
+    def _warn_cascades(self, event: Event, table: TableMap, limits: Limits) -> Iterator[Finding]:
+        """Yield, once per table, a warning that a foreign key may have changed rows of which the log has no event."""
+        keys = self.definitions.foreign_keys
+        if not self.cascades.has_cascade(keys, event, table.table_id_size, table.full_name):
+            return
+        changed = None
+        if event.code in UPDATE_ROW_EVENTS:
+            columns = self.definitions.describe_with_key(table).columns
+            rows = iter_row_images(event.code, event.body, table, limits)
+            changed = frozenset(
+                (columns[value.column_index].name or "").lower() for row in rows for value in find_changed_values(*row)
+            )
+        for key, action in self.cascades.iter_unreported(keys, table.full_name, changed):
+            subject = f"rows of {key.child} may have changed by its foreign key to {key.parent} ({action})"
+            message = f"{self.label or 'outside of a transaction'}: {subject}; {_ROWS_NOT_LOGGED}"
+            yield make_event_finding(event, NOT_REVERSIBLE, message, Severity.WARNING)
 
     def _warn_sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
         """Return, once per sequence, a warning that its numbers are not reversed."""

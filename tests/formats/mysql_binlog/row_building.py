@@ -53,11 +53,12 @@ def rows_body(
     present: Sequence[Sequence[bool]] | None = None,
     extra: bytes | None = None,
     last: bool = True,
+    flags: int = 0,
 ) -> bytes:
     """present: one list per bitmap. extra: the extra data of v2 without its length; None = v1. last: STMT_END_F; the
-    row event after it needs a TABLE_MAP of its own.
+    row event after it needs a TABLE_MAP of its own. flags: other bits of the event's flags.
     """
     bitmaps = [[True] * columns] if present is None else present
     more = b"" if extra is None else (len(extra) + 2).to_bytes(2, "little") + extra
-    head = TABLE_ID.to_bytes(6, "little") + struct.pack("<H", last) + more
+    head = TABLE_ID.to_bytes(6, "little") + struct.pack("<H", last | flags) + more
     return head + lenenc(columns) + b"".join(bits(bitmap) for bitmap in bitmaps) + images
