@@ -185,6 +185,22 @@ def decode_status_variables(block: bytes) -> dict[str, Any]:
     return _decode_variables(block)
 
 
+_START_ALTER, _ROLLBACK_ALTER = 2, 8
+
+
+def is_unfinished_alter(block: bytes) -> bool:
+    """Return whether a statement with these variables is a START ALTER or ROLLBACK ALTER, which changes nothing.
+
+    With binlog_alter_two_phase MariaDB logs an ALTER TABLE twice: when it begins, and as COMMIT ALTER or ROLLBACK ALTER
+    when it ends.
+
+    Raises:
+        MalformedError: a value extends beyond the end of the block.
+    """
+    flags = decode_status_variables(block).get("gtid_flags3")
+    return flags is not None and bool(flags["flags"] & (_START_ALTER | _ROLLBACK_ALTER))
+
+
 def copy_status_variables(block: bytes) -> dict[str, Any]:
     """Decode the variables into a dictionary that the caller may change."""
     return decode_status_variables(block).copy()

@@ -59,7 +59,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     get_statement_kind,
     read_query,
 )
-from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text, is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
@@ -378,7 +378,9 @@ class RowChanges(msgspec.Struct):
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
             return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
         sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
+        is_unfinished = is_unfinished_alter(parts.status_vars)
+        changes = [] if is_unfinished else list(self._process_ddl(scene, sql_text, database))
+        findings, table = tuple[Finding, ...](), None
         if rows_as_tables.changes_rows(sql_text):
             name = self.knowledge.find_only_changed_table(sql_text, database)
             reason = rows_as_tables.describe_unlogged_rows(sql_text, database)

@@ -88,6 +88,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     get_statement_kind,
     read_query,
 )
+from binlogtool.formats.binlog_events.status_variables import is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     NEEDS_TRACKER,
     WORD_TABLE_WITHOUT_ROLLBACK,
@@ -755,7 +756,7 @@ class RowTables(msgspec.Struct, TableReader):
         reason = describe_unlogged_rows(text, database) if has_changes else ""
         changes = None if name is None else make_database_table(*split_table_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
-        if is_table_statement(text[:4096]):
+        if is_table_statement(text[:4096]) and not is_unfinished_alter(parts.status_vars):
             self.knowledge.apply_statement(sql, parts)
             with contextlib.suppress(UsageError):
                 return find_renames(text, database), reason, changes, notes

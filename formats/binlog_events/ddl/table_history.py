@@ -42,7 +42,7 @@ from binlogtool.formats.binlog_events.ddl.table_definitions import (
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKey, ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
-from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables, is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
 from binlogtool.formats.binlog_events.values.column_types import TableMapColumn, charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import (
@@ -329,7 +329,7 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     """
     parts, is_compressed = parse_query(body), code == EventType.QUERY_COMPRESSED
     start = next(iter_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql
-    if not may_be_table_statement(start):
+    if not may_be_table_statement(start) or is_unfinished_alter(parts.status_vars):
         return None
     if is_compressed and read_declared_size(parts.sql) > MAX_PENDING_BYTES:
         raise MalformedError("a statement exceeds the size limit of pending statements")
@@ -469,7 +469,7 @@ class TableCatalog(msgspec.Struct):
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
         """Apply a statement of the log, uncompressed. Raises MalformedError: its status variables cannot be read."""
-        if may_be_table_statement(sql):
+        if may_be_table_statement(sql) and not is_unfinished_alter(parts.status_vars):
             text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
             self._reasons.clear()
             self.version += 1

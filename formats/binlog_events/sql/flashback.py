@@ -69,6 +69,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     split_large_binlog,
 )
 from binlogtool.formats.binlog_events.sql.session import SET_GTID_AUTOMATIC, ScriptSession, has_gtids, wrap_row_flags
+from binlogtool.formats.binlog_events.status_variables import is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
     GroupStep,
@@ -707,7 +708,7 @@ class FlashbackScript(msgspec.Struct):
         if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
             if self.changed:
                 raise Irreversible("it rolls back changes, and the log does not say which ones remained")
-        elif kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+        elif kind is QueryKind.STATEMENT and not _is_without_changes(sql, parts):
             return self._check_statement(sql, parts)
         return None
 
@@ -883,7 +884,7 @@ class FlashbackScript(msgspec.Struct):
             return
         tables = self.conflicts.tables
         kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else QueryKind.STATEMENT
-        if tables and kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+        if tables and kind is QueryKind.STATEMENT and not _is_without_changes(sql, parts):
             self._note_statement_text(
                 normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"), location, tables
             )
@@ -901,6 +902,11 @@ class FlashbackScript(msgspec.Struct):
                 self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")
         for name in names:
             self.conflicts.note_statement(name, subject)
+
+
+def _is_without_changes(sql: bytes, parts: QueryParts) -> bool:
+    """Return whether a statement changes neither rows nor definitions."""
+    return _STATEMENTS_WITHOUT_CHANGES.match(sql) is not None or is_unfinished_alter(parts.status_vars)
 
 
 def _transaction_label(owner: TransactionOwner) -> str:

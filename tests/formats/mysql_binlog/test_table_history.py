@@ -153,11 +153,36 @@ def test_a_schema_that_does_not_fit_is_reported(swapped: Any, tmp_path: Path) ->
     assert f"WRITE_ROWS_V1: {said}".encode() in done.out
 
 
+TWO_PHASES = Path(__file__).parents[2] / "corpus" / "mysql_binlog" / "two-phase-alter.000001"
+"""MariaDB 11.8 with binlog_alter_two_phase: an ALTER TABLE that renames a column, and one, rolled back, that exchanges
+two names."""
+
+
+def test_an_alter_in_two_phases_changes_names_once_and_only_if_it_commits() -> None:
+    names = [tuple(row) for row in images(str(TWO_PHASES))]
+    assert names == [("id", "a", "b"), ("id", "a", "b"), ("id", "c", "b"), ("id", "c", "b")]
+
+
+@pytest.mark.parametrize(
+    ("gtids", "status"), [("0-1-10", 0), ("0-1-8,0-1-9,0-1-10", 0), ("0-1-5", 2), ("0-1-6,0-1-7", 1)]
+)
+def test_a_flashback_reverses_rows_behind_an_alter_that_was_rolled_back(
+    gtids: str, status: int, tmp_path: Path
+) -> None:
+    """0-1-8 is a START ALTER, 0-1-9 its ROLLBACK ALTER; 0-1-5 begins the ALTER that 0-1-6 commits:
+    nothing is to be reversed."""
+    out = tmp_path / "out.sql"
+    done = invoke("flashback", "--include-gtids", gtids, "-o", str(out), str(TWO_PHASES))
+    assert (done.code, out.exists()) == (status, status == 0), done.text + done.err
+    assert ("QUERY cannot be reversed: the log has ALTER TABLE" in done.text) == ("0-1-6" in gtids)
+
+
 @pytest.mark.server
-def test_no_random_sequence_of_ddl_gives_a_wrong_name() -> None:
+@pytest.mark.parametrize("options", [(), ("--binlog-alter-two-phase=1",)])
+def test_no_random_sequence_of_ddl_gives_a_wrong_name(options: tuple[str, ...]) -> None:
     if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
         pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
-    answer = ddl_sequences.run(2026, 12, None)
+    answer = ddl_sequences.run(2026, 12, None, 16, *options)
     assert answer.wrong == []
     assert answer.right > 300
     assert answer.unknown <= answer.right // 50, answer.unknown_after
