@@ -417,6 +417,8 @@ class TableSupport(msgspec.Struct, frozen=True):
 # --- Row changes in one shape for every format ---
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
+UNFINISHED_TRANSACTION = "{} has no end in the part read; its messages are included, though the server may roll it back"
+"""Text of a finding about an exported transaction without end; its name is that of `ChangeReader.open_transaction`."""
 ROW_KINDS = (INSERT, UPDATE, DELETE)
 TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 
 LOG = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016"
 ROWS_END, INSIDE_XID = 1324, 1340
@@ -54,6 +56,25 @@ def test_messages_of_the_open_transaction_are_named(envelope: str, growing: str)
     whole = invoke("convert", "--to", "jsonl", "--envelope", envelope, "--stop-position", "1105", growing)
     assert whole.code == 0 and "has no end" not in whole.err
     assert done.text.startswith(whole.text) and len(done.text) > len(whole.text)
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize("envelope", ["debezium", "maxwell", "canal"])
+def test_messages_of_a_transaction_without_end_are_named_before_the_next_file(
+    envelope: str, backend: str, tmp_path: Path
+) -> None:
+    """The server crashed in 0-1-2 and began the next file."""
+    rows = [make.event(make.TABLE_MAP, table_map_body(b"\x03")), make.event(23, rows_body(1, image([bytes(4)])))]
+    gtids, end = [make.event(make.GTID, make.mariadb_gtid(n)) for n in (1, 2, 3)], make.event(make.XID, bytes(8))
+    (tmp_path / "bin.000001").write_bytes(make.log([gtids[0], *rows, end, gtids[1], *rows]))
+    (tmp_path / "bin.000002").write_bytes(make.log([gtids[2], *rows, end]))
+    (tmp_path / "schema.sql").write_text("CREATE TABLE db.t (a INT PRIMARY KEY)")
+    words = ["--backend", backend, "--schema", str(tmp_path / "schema.sql"), "-o", str(tmp_path / "out")]
+    files = [str(tmp_path / name) for name in ("bin.000001", "bin.000002")]
+    done = invoke("convert", "--to", "jsonl", "--envelope", envelope, *words, *files)
+    text = "bin.000001 at 409: transaction 0-1-2 has no end in the part read; its messages are included"
+    assert (done.code, done.text.count(text)) == (0, 1), done.text + done.err
+    assert len((tmp_path / "out").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("command", ["rows", "convert --to sql", "convert --to jsonl --envelope canal"])

@@ -22,6 +22,7 @@ from binlogtool.format_api.encode_json import encode_json
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
 from binlogtool.format_api.row_outputs import (
+    UNFINISHED_TRANSACTION,
     ChangeEvent,
     ChangeReader,
     ChangeRows,
@@ -147,7 +148,7 @@ class MessageScript(msgspec.Struct):
         """Return a finding about a transaction without end; see `format_api.row_outputs.ScriptWriter`."""
         if not self.count or not (name := self.changes.open_transaction):
             return ()
-        text = f"{name} has no end in the part read; its messages are included, though the server may roll it back"
+        text = UNFINISHED_TRANSACTION.format(name)
         return (make_finding("incomplete-transaction", None, 0, text, severity=Severity.WARNING),)
 
 

@@ -220,6 +220,8 @@ class RowChanges(msgspec.Struct):
         encode: row_outputs.EncodeRows,
     ) -> tuple[bytes, int]:
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
+        if self._is_interrupted(context, batch.frames["type_code"][start]):
+            return b"", start
         reader = self._tables
         if reader is None:
             reader = self._tables = rows_as_tables.make_compiled_reader(compile_kernel)
@@ -299,6 +301,10 @@ class RowChanges(msgspec.Struct):
             return ""
         return f"{self.current.file} at {self.current.offset:,}: transaction {self.current.id or 'without GTID'}"
 
+    def _is_interrupted(self, context: BinlogFileContext, code: int) -> bool:
+        """Return whether an event of this type is the start of a file before which a transaction has no end."""
+        return code == _T.FORMAT_DESCRIPTION and self.open_transaction != "" and not context.is_relay_log
+
     def note_gap(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
@@ -310,6 +316,12 @@ class RowChanges(msgspec.Struct):
         event, code = scene.event, scene.event.code
         if scene.file.encrypted_without_key and code not in EVENT_TYPE_NAMES:
             return RecordChanges()  # a finding about the file reports it once
+        if self._is_interrupted(scene.file, code):
+            unfinished = row_outputs.UNFINISHED_TRANSACTION.format(self.open_transaction)
+            finding = event_finding(scene, "incomplete-transaction", unfinished, Severity.WARNING)
+            self.note_gap()
+            self.groups.add_event(code, event.body)
+            return RecordChanges(findings=(finding,))
         step = GroupStep.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.add_event(code, event.body)
         if code in GTID_EVENTS or (step is GroupStep.OPENS and self.current is None):
             self._begin_transaction(scene)
