@@ -33,8 +33,7 @@ from binlogtool.format_api.row_outputs import (
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.changes import rows_as_tables
 from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, column_type_name
-from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, TABLE, ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import normalize_statement
+from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, TABLE, ParsedDdl
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
@@ -160,7 +159,7 @@ _GTID_HEAD_BYTES = 13
 _NULL_JSON = b"null"
 
 
-class RowChanges(msgspec.Struct):
+class RowChangeReader(msgspec.Struct):
     """Tracks the events of a log and produces row changes.
 
     Attributes:
@@ -361,15 +360,11 @@ class RowChanges(msgspec.Struct):
             text = rows_as_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
             return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
-        ddl = parse_ddl(normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace"))
-        changes, findings, table = list(self._process_ddl(scene, ddl)), tuple[Finding, ...](), None
-        if rows_as_tables.changes_rows(ddl):
-            name = self.knowledge.find_only_changed_table(ddl)
-            reason = rows_as_tables.describe_unlogged_rows(ddl)
-            findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
-            table = _table_by_name(name or "")
-            findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, ddl.text))
-        self.knowledge.apply_statement(sql, parts)
+        statement = rows_as_tables.read_logged_statement(scene, self.knowledge, self.cascades)
+        changes, findings, table = list(self._process_ddl(scene, statement.ddl)), tuple[Finding, ...](), None
+        if statement.reason:
+            findings = _report_unexported(scene, ROWS_NOT_LOGGED, statement.reason).findings + statement.cascades
+            table = _table_by_name(statement.table or "")
         if step in (GroupStep.ENDS, GroupStep.ALONE):
             changes.append(self._end_transaction(scene))
         return RecordChanges(changes, findings, table)
@@ -379,8 +374,7 @@ class RowChanges(msgspec.Struct):
         if not ddl.verb:
             return
         place, current = self._make_change_position(scene, self.current), self.current
-        new_names = dict(ddl.clauses.renames) if ddl.verb in ("ALTER", "RENAME") else {}
-        action = ddl.verb.lower()
+        new_names, action = dict(ddl.renames), ddl.verb.lower()
         for name in _list_ddl_targets(ddl) or [""]:
             table_database, table = split_table_name(name)[0], _table_by_name(name)
             if ddl.is_truncate:
@@ -448,7 +442,7 @@ def _list_ddl_targets(ddl: ParsedDdl) -> list[str]:
     if ddl.kind == DATABASE:
         return [qualify_name(name, "") for name in ddl.names]
     if ddl.verb == "RENAME":
-        return [old_name for old_name, _ in ddl.clauses.renames]
+        return [old_name for old_name, _ in ddl.renames]
     return [*ddl.names] if ddl.kind == TABLE and not ddl.is_temporary else []
 
 
@@ -491,6 +485,6 @@ def _file_name(scene: EventContext) -> str:
     return scene.file.name.rpartition("/")[2]
 
 
-def make_row_changes() -> RowChanges:
+def make_row_changes() -> RowChangeReader:
     """Create the reader of row changes (`format_api.format.OutputRules.start_changes`)."""
-    return RowChanges()
+    return RowChangeReader()

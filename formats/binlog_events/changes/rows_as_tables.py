@@ -522,6 +522,38 @@ def changes_rows(statement: ParsedDdl) -> bool:
     return len(text) > _MAX_PARSED_CHARS or statement.clauses.has_select or bool(statement.clauses.error)
 
 
+class LoggedStatement(NamedTuple):
+    """A statement of the log.
+
+    Attributes:
+        reason: why its row changes are unknown; "" if it changes no rows.
+        table: full name of the only table whose rows it changes.
+        cascades: findings about tables that it changes by foreign keys.
+    """
+
+    ddl: ParsedDdl
+    reason: str = ""
+    table: str | None = None
+    cascades: tuple[Finding, ...] = ()
+
+
+_NO_STATEMENT = LoggedStatement(ParsedDdl("", ""))
+
+
+def read_logged_statement(scene: EventContext, catalog: TableCatalog, cascades: CascadeReporter) -> LoggedStatement:
+    """Read a statement that may define tables or change rows, and apply it to the catalog."""
+    parts, sql = read_query(scene)
+    ddl = parse_ddl(normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace"))
+    statement = LoggedStatement(ddl)
+    if changes_rows(ddl):
+        named, table = find_changed_table(ddl), catalog.find_only_changed_table(ddl)
+        findings = tuple(cascades.check_statement(catalog.foreign_keys, scene.event, table, ddl.text))
+        reason = f"{named}: {STATEMENT_WITHOUT_ROWS}" if named else STATEMENT_WITHOUT_ROWS
+        statement = LoggedStatement(ddl, reason, table, findings)
+    catalog.apply_statement(sql, parts)
+    return statement
+
+
 # --- Tables of row events ---
 
 _C = ColumnType
@@ -574,12 +606,6 @@ def export_table(table_map: TableMap) -> TableSchema:
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
         table = table_map.memo["table"] = make_database_table(table_map.database, table_map.table, columns, key)
     return table
-
-
-def describe_unlogged_rows(statement: ParsedDdl) -> str:
-    """Describe a statement that changes rows, with the table that its text names."""
-    table = find_changed_table(statement)
-    return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
 
 
 class RowTables(msgspec.Struct, TableReader):
@@ -693,54 +719,34 @@ class RowTables(msgspec.Struct, TableReader):
                 self.time = read_mysql_gtid(code, bytes(event.body)).original_commit_timestamp or None
         elif step is GroupStep.OPENS:
             self.time = None
-        reason, changes, notes, emptied = "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
-        dropped_database, renamed = "", tuple[tuple[str, str], ...]()
+        statement = _NO_STATEMENT
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
-            ddl, reason, changes, notes = self._process_statement(scene)
-            renamed, dropped_database = ddl.clauses.renames, ddl.dropped_database or ""
-            emptied = tuple(_iter_emptied_tables(ddl))
+            statement = read_logged_statement(scene, self.knowledge, self.cascades)
             if rollback_text := describe_rollback(
                 get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
             ):
                 return RecordTableRows(
                     begins=step is GroupStep.ENDS, findings=(report_event(event, ROWS_DIVERGE, rollback_text),)
                 )  # there is no commit
-        elif code == EventType.INCIDENT:
-            reason = INCIDENT
-        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in renamed)
+        ddl, reason = statement.ddl, INCIDENT if code == EventType.INCIDENT else statement.reason
+        emptied, dropped_database = tuple(_iter_emptied_tables(ddl)), ddl.dropped_database or ""
+        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in ddl.renames)
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
-        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
+        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *statement.cascades) if reason else ()
         return (
             RecordTableRows(
                 ends=step is GroupStep.ENDS,
                 remark=remark,
                 findings=findings,
-                changes=changes,
+                changes=None if statement.table is None else _make_table(statement.table),
                 emptied=emptied,
                 dropped_database=dropped_database,
-                renamed=renamed,
+                renamed=ddl.renames,
             )
             if remark or findings or emptied or dropped_database or step is GroupStep.ENDS
             else NO_ROWS
         )
-
-    def _process_statement(self, scene: EventContext) -> tuple[ParsedDdl, str, TableSchema | None, tuple[Finding, ...]]:
-        """Process a statement that may define a table or change rows.
-
-        Returns:
-            (the statement, why its row changes are unknown, the only table that it changes, findings about other
-            tables).
-        """
-        parts, sql = read_query(scene)
-        statement = parse_ddl(normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace"))
-        has_changes = changes_rows(statement)
-        name = self.knowledge.find_only_changed_table(statement) if has_changes else None
-        reason = describe_unlogged_rows(statement) if has_changes else ""
-        changes = None if name is None else make_database_table(*split_table_name(name), ())
-        notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, statement.text))
-        self.knowledge.apply_statement(sql, parts)
-        return statement, reason, changes, notes
 
     def _process_rows(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
@@ -781,7 +787,12 @@ def _iter_emptied_tables(ddl: ParsedDdl) -> Iterator[TableRow]:
     """Yield the tables that a statement empties or drops."""
     operation = "TRUNCATE" if ddl.is_truncate else "DROP"
     for name in ddl.emptied:
-        yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
+        yield TableRow(_make_table(name), operation, None, None)
+
+
+def _make_table(name: str) -> TableSchema:
+    """Return a table without columns by its full name."""
+    return make_database_table(*split_table_name(name), ())
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:

@@ -156,6 +156,11 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
         return self.names if removes_rows and self.kind == TABLE and not self.is_temporary else ()
 
     @property
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """(old, new) names of the tables that the statement renames, in order; () if it cannot be read."""
+        return self.clauses.renames if self.verb in ("ALTER", "RENAME") else ()
+
+    @property
     def dropped(self) -> tuple[str, ...]:
         """Tables that exist no longer, or anew."""
         return () if self.is_truncate else self.emptied
@@ -164,8 +169,8 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
         """Return all tables and sequences that the statement creates, changes, empties, drops or renames."""
         names = [*self.emptied, self.created, self.altered, self.owner if self.kind == INDEX else None]
         names += self.names if self.kind == SEQUENCE and not self.is_temporary else ()
-        if self.verb in ("ALTER", "RENAME"):
-            names += [*(name for pair in self.clauses.renames for name in pair), self.clauses.exchanged]
+        names += [name for pair in self.renames for name in pair]
+        names += [self.clauses.exchanged] if self.verb == "ALTER" else ()
         return list(dict.fromkeys(name for name in names if name is not None))
 
     # -- definitions ---------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ class TableDependencies(msgspec.Struct):
             self.triggers.drop_table(name)
         if ddl.dropped_database is not None:
             self.triggers.drop_table(qualify_name(ddl.dropped_database, ""))
-        for old_name, new_name in ddl.clauses.renames:
+        for old_name, new_name in ddl.renames:
             self.triggers.rename_table(old_name, new_name)
             self.foreign_keys.rename_table(old_name, new_name)
 

@@ -170,7 +170,7 @@ class EventEffects(EffectReader):
                 self._note_created(ddl.created, ddl)
         elif ddl.altered is not None and not ddl.clauses.keeps_rows:
             self._note_altered(ddl.altered, ddl)
-        for old_name, new_name in ddl.clauses.renames:
+        for old_name, new_name in ddl.renames:
             yield self._rename_table(old_name, new_name)
 
     def _note_altered(self, table: str, ddl: ParsedDdl) -> None:
