@@ -9,6 +9,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import ROWS_DIVERGE
+from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import tables
@@ -102,7 +103,7 @@ def test_of_other_servers_it_is_told_where_rows_are_missing(
 )  # fmt: skip
 def test_keys_are_those_of_the_statement(sql: str, wanted: list[tuple[str, ...]]) -> None:
     found = ForeignKeys()
-    found.apply_statement(sql, "d")
+    found.apply_statement(parse_ddl(sql, "d"))
     assert [(key.child, key.parent, key.on_delete, key.on_update) for key in found.keys] == wanted
 
 
@@ -113,10 +114,10 @@ def test_keys_are_those_of_the_statement(sql: str, wanted: list[tuple[str, ...]]
 def test_a_key_goes_with_its_statement(sql: str) -> None:
     found = ForeignKeys()
     found.apply_statement(
-        "CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "d"
+        parse_ddl("CREATE TABLE c (p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "d")
     )
     assert len(found.keys) == 1 and [key.child for key, _ in found.iter_affected("d.p", None)] == ["d.c"]
-    found.apply_statement(sql, "d")
+    found.apply_statement(parse_ddl(sql, "d"))
     assert not found.keys
 
 
@@ -126,7 +127,9 @@ def test_keys_go_on_from_table_to_table_as_far_as_their_actions_do() -> None:
         ("b", "a", "ON DELETE CASCADE"), ("c", "b", "ON DELETE SET NULL"), ("e", "c", "ON DELETE CASCADE"),
         ("f", "c", "ON UPDATE CASCADE"), ("a", "f", "ON UPDATE CASCADE ON DELETE CASCADE"),
     ):  # fmt: skip
-        found.apply_statement(f"CREATE TABLE {name} (k INT, FOREIGN KEY (k) REFERENCES {of} (k) {actions})", "d")
+        found.apply_statement(
+            parse_ddl(f"CREATE TABLE {name} (k INT, FOREIGN KEY (k) REFERENCES {of} (k) {actions})", "d")
+        )
     assert [key.child for key, _ in found.iter_affected("d.a", None)] == ["d.b", "d.c", "d.f", "d.a"]
     assert [key.child for key, _ in found.iter_affected("d.a", frozenset({"k"}))] == []
     assert [key.child for key, _ in found.iter_affected("d.c", frozenset({"other"}))] == []
@@ -134,7 +137,7 @@ def test_keys_go_on_from_table_to_table_as_far_as_their_actions_do() -> None:
 
 def test_a_statement_of_the_user_without_a_database_is_one_of_any() -> None:
     found = ForeignKeys()
-    found.apply_statement("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "")
+    found.apply_statement(parse_ddl("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", ""))
     assert [(key.child, action) for key, action in found.iter_affected("d.p", None)] == [("d.c", "ON DELETE CASCADE")]
 
 

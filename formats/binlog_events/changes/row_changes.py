@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.errors import UsageError
 from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api import row_outputs
 from binlogtool.format_api.layout import Batch, Kernel
@@ -34,18 +33,7 @@ from binlogtool.format_api.row_outputs import (
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.changes import rows_as_tables
 from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, column_type_name
-from binlogtool.formats.binlog_events.ddl.statements import (
-    QUOTED_NAME,
-    find_altered_table,
-    find_created_table,
-    find_renames,
-    get_ddl_keyword,
-    is_table_statement,
-    is_truncate,
-    iter_emptied_tables,
-    normalize_statement,
-    skip_gap,
-)
+from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, TABLE, ParsedDdl
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
@@ -59,7 +47,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     get_statement_kind,
     read_query,
 )
-from binlogtool.formats.binlog_events.status_variables import decode_annotation_text, is_unfinished_alter
+from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
@@ -161,11 +149,6 @@ def _sql_type_name(column: TableMapColumn) -> str:
 
 _T = EventType
 _XA_DECISION = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
-_DDL_STATEMENT = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
-_DATABASE_DDL = re.compile(
-    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
-    re.IGNORECASE,
-)
 _NO_MAP = "its TABLE_MAP is missing"
 _UNKNOWN_NAMES = "its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
 _PARTIAL_IMAGES = "the log does not record all of its columns (binlog_row_image); they are left out"
@@ -176,7 +159,7 @@ _GTID_HEAD_BYTES = 13
 _NULL_JSON = b"null"
 
 
-class RowChanges(msgspec.Struct):
+class RowChangeReader(msgspec.Struct):
     """Tracks the events of a log and produces row changes.
 
     Attributes:
@@ -389,35 +372,28 @@ class RowChanges(msgspec.Struct):
             text = rows_as_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
             return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
-        sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        is_unfinished = is_unfinished_alter(parts.status_vars)
-        changes = [] if is_unfinished else list(self._process_ddl(scene, sql_text, database))
-        findings, table = tuple[Finding, ...](), None
-        if rows_as_tables.changes_rows(sql_text):
-            name = self.knowledge.find_only_changed_table(sql_text, database)
-            reason = rows_as_tables.describe_unlogged_rows(sql_text, database)
-            findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
-            table = _table_by_name(name or "")
-            findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))
-        if is_table_statement(sql_text[:4096]):
-            self.knowledge.apply_statement(sql, parts)
+        statement = rows_as_tables.read_logged_statement(scene, self.knowledge, self.cascades)
+        changes, findings, table = list(self._process_ddl(scene, statement.ddl)), tuple[Finding, ...](), None
+        if statement.reason:
+            findings = _report_unexported(scene, ROWS_NOT_LOGGED, statement.reason).findings + statement.cascades
+            table = _table_by_name(statement.table or "")
         if step in (GroupStep.ENDS, GroupStep.ALONE):
             changes.append(self._end_transaction(scene))
         return RecordChanges(changes, findings, table)
 
-    def _process_ddl(self, scene: EventContext, text: str, database: str) -> Iterator[ChangeEvent]:
+    def _process_ddl(self, scene: EventContext, ddl: ParsedDdl) -> Iterator[ChangeEvent]:
         """Produce the changes of a statement that defines or empties tables."""
-        place, current = self._make_change_position(scene, self.current), self.current
-        if not _DDL_STATEMENT.match(text, skip_gap(text)):
+        if not ddl.verb:
             return
-        actions, new_names = list(_iter_ddl_actions(text, database)), dict(_parse_renames(text, database))
-        for action, name in actions or [("", "")]:
+        place, current = self._make_change_position(scene, self.current), self.current
+        new_names, action = dict(ddl.renames), ddl.verb.lower()
+        for name in _list_ddl_targets(ddl) or [""]:
             table_database, table = split_table_name(name)[0], _table_by_name(name)
-            if action == "truncate":
+            if ddl.is_truncate:
                 yield ChangeEvent(TRUNCATE, place, current, table)
             yield ChangeEvent(
-                DDL, place, current, table, database=table_database or database, statement=text, action=action,
-                becomes=_table_by_name(new_names.get(name, "")),
+                DDL, place, current, table, database=table_database or ddl.database, statement=ddl.text,
+                action=action if name else "", becomes=_table_by_name(new_names.get(name, "")),
             )  # fmt: skip
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -473,28 +449,13 @@ class RowChanges(msgspec.Struct):
         return tuple(findings)
 
 
-def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
-    """Yield (action, "database.table" or database) of a DDL statement; nothing for other statements."""
-    statement_verb = get_ddl_keyword(text)
-    of_database = _DATABASE_DDL.match(text, skip_gap(text))
-    if of_database is not None:
-        yield statement_verb.lower(), qualify_name(of_database[1].strip("`").replace("``", "`"), "")
-    elif is_truncate(text) or statement_verb == "DROP":
-        yield from (("truncate" if is_truncate(text) else "drop", name) for name in iter_emptied_tables(text, database))
-    elif (created_table := find_created_table(text, database)) is not None:
-        yield "create", created_table
-    elif (altered_table := find_altered_table(text, database)) is not None:
-        yield "alter", altered_table[0]
-    elif statement_verb == "RENAME":
-        yield from (("rename", one) for one, _ in _parse_renames(text, database))
-
-
-def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
-    """Return the (old, new) names in a statement that renames tables; [] if it cannot be parsed."""
-    try:
-        return find_renames(text, database) if get_ddl_keyword(text) in ("ALTER", "RENAME") else []
-    except UsageError:
-        return []
+def _list_ddl_targets(ddl: ParsedDdl) -> list[str]:
+    """Return the "database.table" of each table, or the database, that change messages report as defined or emptied."""
+    if ddl.kind == DATABASE:
+        return [qualify_name(name, "") for name in ddl.names]
+    if ddl.verb == "RENAME":
+        return [old_name for old_name, _ in ddl.renames]
+    return [*ddl.names] if ddl.kind == TABLE and not ddl.is_temporary else []
 
 
 def _table_by_name(name: str) -> SqlTable | None:
@@ -536,6 +497,6 @@ def _file_name(scene: EventContext) -> str:
     return scene.file.name.rpartition("/")[2]
 
 
-def make_row_changes() -> RowChanges:
+def make_row_changes() -> RowChangeReader:
     """Create the reader of row changes (`format_api.format.OutputRules.start_changes`)."""
-    return RowChanges()
+    return RowChangeReader()

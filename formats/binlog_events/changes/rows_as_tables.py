@@ -7,7 +7,6 @@ only Python can decode does not stop the kernels (`typed_column_kernels`).
 
 from __future__ import annotations
 
-import contextlib
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, Kernel
 from binlogtool.format_api.row_outputs import (
@@ -62,20 +60,9 @@ from binlogtool.formats.binlog_events.changes.typed_column_kernels import (
     RowCellFillers,
     parse_image_layout,
 )
-from binlogtool.formats.binlog_events.ddl.statements import (
-    find_changed_table,
-    find_created_table,
-    find_dropped_database,
-    find_renames,
-    get_ddl_keyword,
-    has_select,
-    is_table_statement,
-    is_truncate,
-    iter_emptied_tables,
-    may_be_table_statement,
-    normalize_statement,
-    skip_gap,
-)
+from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
+from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
+from binlogtool.formats.binlog_events.ddl.statements import normalize_statement, skip_gap
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
@@ -526,16 +513,47 @@ def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -
     return ""
 
 
-def changes_rows(sql: str) -> bool:
+def changes_rows(statement: ParsedDdl) -> bool:
     """Return whether a logged statement changes rows; a SELECT is logged only if a function in it changes some."""
-    if _WRITING_STATEMENT.match(sql, skip_gap(sql)):
+    text = statement.text
+    if _WRITING_STATEMENT.match(text, skip_gap(text)):
         return True
-    if find_created_table(sql, "") is None or not _SELECTS.search(sql):
+    if statement.created is None or not _SELECTS.search(text):
         return False
-    try:
-        return len(sql) > _MAX_PARSED_CHARS or has_select(sql)
-    except UsageError:
-        return True
+    return len(text) > _MAX_PARSED_CHARS or statement.clauses.has_select or bool(statement.clauses.error)
+
+
+class LoggedStatement(NamedTuple):
+    """A statement of the log.
+
+    Attributes:
+        reason: why its row changes are unknown; "" if it changes no rows.
+        table: full name of the only table whose rows it changes.
+        cascades: findings about tables that it changes by foreign keys.
+    """
+
+    ddl: ParsedDdl
+    reason: str = ""
+    table: str | None = None
+    cascades: tuple[Finding, ...] = ()
+
+
+_NO_STATEMENT = LoggedStatement(ParsedDdl("", ""))
+
+
+def read_logged_statement(scene: EventContext, catalog: TableCatalog, cascades: CascadeReporter) -> LoggedStatement:
+    """Read a statement that may define tables or change rows, and apply it to the catalog."""
+    parts, sql = read_query(scene)
+    text = "" if is_unfinished_alter(parts.status_vars) else normalize_statement(sql, parts)
+    ddl = parse_ddl(text, parts.db.decode("utf-8", "backslashreplace"))
+    statement = LoggedStatement(ddl)
+    if changes_rows(ddl):
+        named, table = find_changed_table(ddl), catalog.find_only_changed_table(ddl)
+        findings = tuple(cascades.check_statement(catalog.foreign_keys, scene.event, table, ddl.text))
+        reason = f"{named}: {STATEMENT_WITHOUT_ROWS}" if named else STATEMENT_WITHOUT_ROWS
+        statement = LoggedStatement(ddl, reason, table, findings)
+    catalog.apply_statement(sql, parts)
+    return statement
 
 
 # --- Tables of row events ---
@@ -590,12 +608,6 @@ def export_table(table_map: TableMap) -> TableSchema:
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
         table = table_map.memo["table"] = make_database_table(table_map.database, table_map.table, columns, key)
     return table
-
-
-def describe_unlogged_rows(text: str, database: str) -> str:
-    """Describe a statement that changes rows, with the table that its text names."""
-    table = find_changed_table(text, database)
-    return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
 
 
 class RowTables(msgspec.Struct, TableReader):
@@ -709,58 +721,34 @@ class RowTables(msgspec.Struct, TableReader):
                 self.time = read_mysql_gtid(code, bytes(event.body)).original_commit_timestamp or None
         elif step is GroupStep.OPENS:
             self.time = None
-        reason, changes, notes, emptied = "", None, tuple[Finding, ...](), tuple[TableRow, ...]()
-        dropped_database, renamed = "", list[tuple[str, str]]()
+        statement = _NO_STATEMENT
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
-            renamed, reason, changes, notes = self._process_statement(scene)
-            emptied, dropped_database = tuple(_iter_emptied_tables(scene)), _find_dropped_database(scene)
+            statement = read_logged_statement(scene, self.knowledge, self.cascades)
             if rollback_text := describe_rollback(
                 get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
             ):
                 return RecordTableRows(
                     begins=step is GroupStep.ENDS, findings=(report_event(event, ROWS_DIVERGE, rollback_text),)
                 )  # there is no commit
-        elif code == EventType.INCIDENT:
-            reason = INCIDENT
-        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in renamed)
+        ddl, reason = statement.ddl, INCIDENT if code == EventType.INCIDENT else statement.reason
+        emptied, dropped_database = tuple(_iter_emptied_tables(ddl)), ddl.dropped_database or ""
+        remark = ", ".join(f"{old} is called {new} from this event on" for old, new in ddl.renames)
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
-        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
+        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *statement.cascades) if reason else ()
         return (
             RecordTableRows(
                 ends=step is GroupStep.ENDS,
                 remark=remark,
                 findings=findings,
-                changes=changes,
+                changes=None if statement.table is None else _make_table(statement.table),
                 emptied=emptied,
                 dropped_database=dropped_database,
-                renamed=renamed,
+                renamed=ddl.renames,
             )
             if remark or findings or emptied or dropped_database or step is GroupStep.ENDS
             else NO_ROWS
         )
-
-    def _process_statement(
-        self, scene: EventContext
-    ) -> tuple[list[tuple[str, str]], str, TableSchema | None, tuple[Finding, ...]]:
-        """Process a statement that may define a table or change rows.
-
-        Returns:
-            (renames, why its row changes are unknown, the only table that it changes, findings about other
-            tables).
-        """
-        parts, sql = read_query(scene)
-        text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        has_changes = changes_rows(text)
-        name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
-        reason = describe_unlogged_rows(text, database) if has_changes else ""
-        changes = None if name is None else make_database_table(*split_table_name(name), ())
-        notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
-        if is_table_statement(text[:4096]) and not is_unfinished_alter(parts.status_vars):
-            self.knowledge.apply_statement(sql, parts)
-            with contextlib.suppress(UsageError):
-                return find_renames(text, database), reason, changes, notes
-        return [], reason, changes, notes
 
     def _process_rows(
         self, context: BinlogFileContext, event: Event, table_map: TableMap | None, limits: Limits
@@ -797,21 +785,16 @@ class RowTables(msgspec.Struct, TableReader):
         return RecordTableRows(table_rows, time=self.time, ends=ends, findings=findings, reason=reason)
 
 
-def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
+def _iter_emptied_tables(ddl: ParsedDdl) -> Iterator[TableRow]:
     """Yield the tables that a statement empties or drops."""
-    parts, sql = read_query(scene)
-    if may_be_table_statement(sql) and (
-        get_ddl_keyword(text := normalize_statement(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")
-    ):
-        operation = "TRUNCATE" if is_truncate(text) else "DROP"
-        for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):
-            yield TableRow(make_database_table(*split_table_name(name), ()), operation, None, None)
+    operation = "TRUNCATE" if ddl.is_truncate else "DROP"
+    for name in ddl.emptied:
+        yield TableRow(_make_table(name), operation, None, None)
 
 
-def _find_dropped_database(scene: EventContext) -> str:
-    """Return the database that a statement drops; "" = none."""
-    parts, sql = read_query(scene)
-    return find_dropped_database(normalize_statement(sql, parts)) or "" if may_be_table_statement(sql) else ""
+def _make_table(name: str) -> TableSchema:
+    """Return a table without columns by its full name."""
+    return make_database_table(*split_table_name(name), ())
 
 
 def _padded_sizes(table_map: TableMap) -> dict[str, int]:

@@ -13,19 +13,18 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
+from binlogtool.format_api.row_outputs import split_table_name
+from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
 from binlogtool.formats.binlog_events.ddl.statements import (
     MAX_SIZE_DIGITS,
     PARENTHESES,
     TABLE_OPTIONS,
     KeyPart,
-    SqlStatement,
     SqlWord,
-    StatementReader,
     find_declared_key,
     is_key_clause,
     parse_key_parts,
     split_parenthesized,
-    split_words,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
@@ -235,32 +234,31 @@ ROW_TIMES = tuple(
 """Columns that WITH SYSTEM VERSIONING adds unless the statement declares them itself."""
 
 
-def parse_create_table(statement: SqlStatement, charset: str | None = None) -> TableDefinition | None:
+def parse_create_table(ddl: ParsedDdl, line: int = 1, charset: str | None = None) -> TableDefinition | None:
     """Parse a CREATE TABLE; None if it does not declare all columns (LIKE, SELECT).
 
     Args:
+        line: the line in which the statement starts, for messages.
         charset: default character set of the columns if the statement names none; None if unknown.
 
     Raises:
         UsageError: the statement is not supported.
     """
-    reader = StatementReader.from_words(split_words(statement))
-    upper_words = [word.upper for word in reader.words]
-    reader.at = upper_words.index("TABLE") + 1
-    reader.skip_words("IF", "NOT", "EXISTS")
-    error = f"line {statement.line}: CREATE TABLE"
-    names = reader.read_name() if reader.at < len(reader.words) else ("",)
-    if reader.next_word == "." or not all(names):
+    error, words = f"line {line}: CREATE TABLE", ddl.clauses.words
+    upper_words, name = [word.upper for word in words], split_table_name(ddl.names[0])[1] if ddl.names else ""
+    if not name or upper_words[:1] == ["."]:
         raise UsageError(f"{error} has no readable name")
-    if reader.next_word != "(":
+    if ddl.clauses.error:
+        raise UsageError(f"line {line}: the statement cannot be read as SQL")
+    if upper_words[:1] != ["("]:
         return None
-    error += f" {names[-1]}"
-    items, size = split_parenthesized(reader.words[reader.at :])
+    error += f" {name}"
+    items, size = split_parenthesized(words)
     if not all(items if size else items[:-1]):
         raise UsageError(f"{error} has an empty definition")
     if not size:
         raise UsageError(f"{error}: a parenthesis is not closed")
-    charset = find_charset(_table_options(reader.words[reader.at + size :])) or charset
+    charset = find_charset(_table_options(words[size:])) or charset
     if any(item[0].upper == "LIKE" for item in items):
         return None
     columns = [item for item in items if not is_key_clause(item)]
@@ -273,7 +271,7 @@ def parse_create_table(statement: SqlStatement, charset: str | None = None) -> T
     lower_names = list(map(_lower_name, hints))
     if len(set(lower_names)) < len(hints):
         raise UsageError(f"{error} defines the column {max(lower_names, key=lower_names.count)} twice")
-    if "SELECT" in upper_words[reader.at :]:
+    if ddl.clauses.has_select:
         return None
     key, is_versioned = find_declared_key(items), _has_versioning(upper_words)
     if is_versioned and not any(

@@ -19,8 +19,8 @@ from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 
 # --- SQL scripts as statements and words ---
 
-_MAX_CACHED_LENGTH = 4096
-"""Maximum length of a statement whose words are cached, in characters."""
+MAX_CACHED_LENGTH = 4096
+"""Maximum length of a statement whose words or head are cached, in characters."""
 
 QUOTED_NAME = r"`(?:[^`]|``)+`"
 """Pattern of a quoted name."""
@@ -154,7 +154,7 @@ def split_words(statement: SqlStatement) -> list[SqlWord]:
     """Return the words of a statement. Raises UsageError: it does not follow the lexical rules."""
     from sqlglot.errors import SqlglotError
 
-    splitter = _split_cached if len(statement.text) <= _MAX_CACHED_LENGTH else _tokenize
+    splitter = _split_cached if len(statement.text) <= MAX_CACHED_LENGTH else _tokenize
     try:
         return list(splitter(statement.text))
     except SqlglotError:
@@ -265,30 +265,11 @@ def _is_executed(match: re.Match[str], number: int, *, is_mariadb: bool) -> bool
 
 _NAME = rf"(?:{QUOTED_NAME}|[\w$]+)"
 TABLE_PATTERN = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
-_EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
-_CREATE = re.compile(r"CREATE", re.I)
-_CREATE_TABLE = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
-_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
-_DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
-_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE_PATTERN}", re.I)
-_SEQUENCE = re.compile(rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
-_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
-_ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
-_KEY_CHANGES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
-_NON_TRANSACTIONAL_ENGINES = frozenset(
-    {"MYISAM", "ARIA", "MEMORY", "HEAP", "CSV", "ARCHIVE", "MERGE", "MRG_MYISAM", "BLACKHOLE", "S3"}
-)
+DDL_VERB = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
+"""Pattern of the first word of statements that define, empty or rename something."""
 _WORDS = re.compile(_NAME)
 _MAX_SEARCHED = 1 << 20
 _MAX_START = 4096
-
-
-class TableEngine(NamedTuple):
-    """Table ("database.table"), and whether its engine can roll back."""
-
-    table: str
-    transactional: bool
 
 
 KeyPart = tuple[str, int]
@@ -302,22 +283,6 @@ class DeclaredKey(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
-def _match_start(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
-    """Match a pattern at the first word of a statement, after comments."""
-    return pattern.match(sql, skip_gap(sql))
-
-
-def _match_create_table(sql: str) -> re.Match[str] | None:
-    """Match CREATE TABLE; servers write comments between its words, and comment marks around OR REPLACE."""
-    create = _match_start(_CREATE, sql)
-    return None if create is None else _CREATE_TABLE.match(sql, skip_gap(sql, create.end()))
-
-
-def is_table_statement(sql: str) -> bool:
-    """Return whether a statement may be of a kind that this module supports."""
-    return _match_start(_START, sql) is not None
-
-
 def may_be_table_statement(sql: bytes) -> bool:
     """Return whether the beginning of a statement may be that of a kind that this module supports.
 
@@ -326,89 +291,27 @@ def may_be_table_statement(sql: bytes) -> bool:
     text = sql[:_MAX_START].decode("latin-1")
     if len(sql) > _MAX_START and is_undecided(text):
         text = sql.decode("latin-1")
-    return is_table_statement(text)
-
-
-def get_ddl_keyword(sql: str) -> str:
-    """Return the first word of a supported statement in upper case; "" for other statements."""
-    matched = _match_start(_START, sql)
-    return "" if matched is None else matched[1].upper()
-
-
-def find_engine(sql: str, database: str) -> TableEngine | None:
-    """Return the engine that CREATE TABLE or ALTER TABLE gives to a table; None if the statement names none."""
-    if not is_table_statement(sql):
-        return None
-    matched = _match_create_table(sql) or _match_start(_ALTER, sql)
-    engine = None if matched is None else _ENGINE.search(sql, matched.end(), matched.end() + _MAX_SEARCHED)
-    if matched is None or engine is None:
-        return None
-    return TableEngine(
-        qualify_table_name(matched["table"], database), engine[1].upper() not in _NON_TRANSACTIONAL_ENGINES
-    )
+    return DDL_VERB.match(text, skip_gap(text)) is not None
 
 
 def mentions_any_table(sql: str, database: str, tables: Collection[str]) -> bool:
     """Return whether a statement names one of these tables; names in strings and comments count too."""
-    names = [_unquote_name(name) for name in _WORDS.findall(sql[:_MAX_SEARCHED])]
+    names = [unquote_sql_name(name) for name in _WORDS.findall(sql[:_MAX_SEARCHED])]
     return any(qualify_name(database, name) in tables for name in names) or any(
         qualify_name(first, second) in tables for first, second in pairwise(names)
     )
 
 
-def find_created_table(sql: str, database: str) -> str | None:
-    """Return the table that a CREATE TABLE creates; None for other statements."""
-    matched = _match_create_table(sql)
-    return None if matched is None else qualify_table_name(matched["table"], database)
-
-
-def find_altered_table(sql: str, database: str) -> tuple[str, bool] | None:
-    """Return the table that an ALTER TABLE changes, and whether its key may change."""
-    matched = _match_start(_ALTER, sql)
-    return (
-        None
-        if matched is None
-        else (qualify_table_name(matched["table"], database), _KEY_CHANGES.search(sql) is not None)
-    )
-
-
-def iter_emptied_tables(sql: str, database: str) -> Iterator[str]:
-    """Yield the tables that a statement drops or empties."""
-    if (matched := _match_start(_DROP, sql)) is not None:
-        for name in re.finditer(TABLE_PATTERN, matched["list"]):
-            yield qualify_table_name(name["table"], database)
-    elif (matched := _match_start(_TRUNCATE, sql)) is not None or (
-        (matched := _match_create_table(sql)) is not None and matched["replace"]
-    ):
-        yield qualify_table_name(matched["table"], database)
-
-
-def find_sequence(sql: str, database: str) -> str | None:
-    """Return the sequence that a statement creates, changes or drops."""
-    matched = _match_start(_SEQUENCE, sql)
-    return None if matched is None else qualify_table_name(matched["table"], database)
-
-
-def is_truncate(sql: str) -> bool:
-    """Return whether a statement empties a table that remains."""
-    return _match_start(_TRUNCATE, sql) is not None
-
-
-def find_dropped_database(sql: str) -> str | None:
-    """Return the database that a statement drops, or None."""
-    matched = _match_start(_DROP_DATABASE, sql)
-    return None if matched is None else _unquote_name(matched["database"])
-
-
 def qualify_table_name(name: str, database: str) -> str:
     """Return database.table for a table name as written in a statement."""
-    parts = [_unquote_name(part) for part in _WORDS.findall(name)]
+    parts = [unquote_sql_name(part) for part in _WORDS.findall(name)]
     return qualify_name(*parts[:2]) if len(parts) > 1 else qualify_name(database, parts[0])
 
 
-def _unquote_name(name: str) -> str:
-    """Return a name without backticks."""
-    return name[1:-1].replace("``", "`") if name[:1] == "`" else name
+def unquote_sql_name(name: str) -> str:
+    """Return a name without its quotation marks."""
+    mark = name[:1]
+    return name[1:-1].replace(2 * mark, mark) if mark in ("`", "'", '"') else name
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -502,9 +405,6 @@ TABLE_OPTIONS = frozenset((
 ))  # fmt: skip
 """First words of clauses that leave rows and columns unchanged."""
 
-_INDEX_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"))
-_RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
-
 TableName = tuple[str, ...]
 """(table,) or (database, table)."""
 
@@ -575,241 +475,6 @@ class StatementReader:
         yield clause
 
 
-def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
-    """Return the (old, new) names of tables that RENAME TABLE or ALTER TABLE ... RENAME renames, in order.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    if get_ddl_keyword(sql) not in ("ALTER", "RENAME"):
-        return []
-    reader = StatementReader(sql)
-    if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
-        return [
-            (qualify_parsed_name(one, database), qualify_parsed_name(other, database))
-            for one, other in iter_renamed_pairs(reader)
-        ]
-    table = read_altered_name(reader)
-    if table is None:
-        return []
-    new_names = [name for name in map(find_new_table_name, reader.iter_clauses()) if name is not None]
-    return [(qualify_parsed_name(table, database), qualify_parsed_name(name, database)) for name in new_names]
-
-
-def is_row_preserving(sql: str) -> bool:
-    """Return whether an ALTER TABLE leaves all rows of its table, their columns and key unchanged.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    reader = StatementReader(sql)
-    return read_altered_name(reader) is None or all(map(_is_row_preserving_clause, reader.iter_clauses()))
-
-
-def find_exchanged_table(sql: str, database: str) -> str | None:
-    """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes in addition.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    if get_ddl_keyword(sql) != "ALTER":
-        return None
-    reader = StatementReader(sql)
-    if read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
-        return None
-    reader.at += 1
-    return qualify_parsed_name(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
-
-
-def find_like_source(sql: str, database: str) -> str | None:
-    """Return the table whose definition CREATE TABLE ... LIKE copies.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    reader = _skip_created_name(sql)
-    if reader is None or not (reader.skip_words("LIKE") or reader.skip_words("(", "LIKE")):
-        return None
-    return qualify_parsed_name(reader.read_name(), database)
-
-
-def has_select(sql: str) -> bool:
-    """Return whether a statement is CREATE TABLE ... SELECT, which also inserts rows.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    reader = _skip_created_name(sql)
-    return reader is not None and any(word.upper == "SELECT" for word in reader.words[reader.at :])
-
-
-def is_create_if_not_exists(sql: str) -> bool:
-    """Return whether a statement is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    return StatementReader(sql).skip_words("CREATE", "TABLE", "IF", "NOT", "EXISTS")
-
-
-def _skip_created_name(sql: str) -> StatementReader | None:
-    """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
-    reader = StatementReader(sql)
-    is_create = reader.skip_words("CREATE")
-    reader.skip_words("OR", "REPLACE")
-    if not (is_create and reader.skip_words("TABLE")):
-        return None
-    reader.skip_words("IF", "NOT", "EXISTS")
-    reader.read_name()
-    return reader
-
-
-def read_altered_name(reader: StatementReader) -> TableName | None:
-    """Read the table name of an ALTER TABLE, up to its clauses; None for other statements."""
-    if not reader.skip_words("ALTER"):
-        return None
-    while reader.next_word in ("ONLINE", "IGNORE"):
-        reader.at += 1
-    if not reader.skip_words("TABLE"):
-        return None
-    reader.skip_words("IF", "EXISTS")
-    name = reader.read_name()
-    reader.skip_wait()
-    return name
-
-
-def iter_renamed_pairs(reader: StatementReader) -> Iterator[tuple[TableName, TableName]]:
-    """Yield the (old, new) names of RENAME TABLE, from the reader's position on.
-
-    Raises:
-        UsageError: the statement cannot be read.
-    """
-    reader.skip_words("IF", "EXISTS")
-    while True:
-        old_name = reader.read_name()
-        reader.skip_wait()
-        if not reader.skip_words("TO"):
-            raise UsageError("RENAME TABLE has no TO")
-        yield old_name, reader.read_name()
-        if not reader.skip_words(","):
-            return
-
-
-def find_new_table_name(clause: Sequence[SqlWord]) -> TableName | None:
-    """Return the new table name in a clause RENAME [TO | AS | =] of ALTER TABLE; None for other clauses.
-
-    Raises:
-        UsageError: the clause has no name.
-    """
-    heads = [word.upper for word in clause[:2]]
-    if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _RENAME_OBJECTS):
-        return None
-    start = 2 if heads[1:] in (["TO"], ["AS"], ["="]) else 1
-    parts = [word.text for word in clause[start : start + 3]]
-    if not parts:
-        raise UsageError("ALTER TABLE ... RENAME has no name")
-    return (parts[0], parts[2]) if parts[1:2] == ["."] and len(parts) == 3 else (parts[0],)
-
-
-def _is_row_preserving_clause(clause: Sequence[SqlWord]) -> bool:
-    """Return whether a clause of ALTER TABLE leaves rows, columns and key unchanged."""
-    heads = [word.upper for word in clause if word.upper not in ("IF", "NOT", "EXISTS")][:3] + [""] * 3
-    first, second = heads[:2]
-    if first == "RENAME":
-        return second != "COLUMN"
-    if first == "ADD":
-        adds_primary_key = second == "CONSTRAINT" and "PRIMARY" in [word.upper for word in clause[:4]]
-        return second in (*_INDEX_WORDS, "CONSTRAINT", "PARTITION") and not adds_primary_key
-    if first == "DROP":
-        return second in (*_INDEX_WORDS, "CONSTRAINT")
-    return first in TABLE_OPTIONS or not clause
-
-
 def qualify_parsed_name(name: TableName, database: str) -> str:
     """Return the full name of a table."""
     return qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0])
-
-
-# --- Table of a DML statement ---
-
-_MAX_STATEMENT = 1 << 16
-_MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
-_AFTER_DELETE_TABLE = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", ";")
-_HARMLESS_WORDS = frozenset((
-    "VALUES", "VALUE", "IN", "AND", "OR", "NOT", "XOR", "SELECT", "SET", "WHERE", "ON", "USING", "FROM", "AS", "EXISTS",
-    "ALL", "ANY", "SOME", "UNION", "EXCEPT", "INTERSECT", "BETWEEN", "LIKE", "THEN", "ELSE", "WHEN", "CASE", "BY",
-    "HAVING", "LIMIT", "INTERVAL", "DISTINCT", "KEY", "UPDATE", "OVER", "IS", "DIV", "MOD", "JOIN", "RETURNING",
-    "NOW", "CURRENT_TIMESTAMP", "CURDATE", "CURTIME", "SYSDATE", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "FROM_UNIXTIME",
-    "DATE", "TIME", "TIMESTAMP", "YEAR", "MONTH", "DAY", "DATE_ADD", "DATE_SUB", "DATE_FORMAT", "STR_TO_DATE",
-    "CONCAT", "CONCAT_WS", "REPEAT", "REPLACE", "LOWER", "UPPER", "TRIM", "LTRIM", "RTRIM", "SUBSTRING", "SUBSTR",
-    "LEFT", "RIGHT", "LPAD", "RPAD", "LENGTH", "CHAR_LENGTH", "HEX", "UNHEX", "MD5", "SHA1", "SHA2", "UUID", "RAND",
-    "COUNT", "SUM", "MIN", "MAX", "AVG", "ABS", "ROUND", "FLOOR", "CEIL", "CEILING", "GREATEST", "LEAST", "IF",
-    "IFNULL", "NULLIF", "COALESCE", "PARTITION", "CAST", "CONVERT", "CHAR", "BINARY", "DECIMAL", "VARCHAR",
-    "JSON_OBJECT", "JSON_ARRAY", "JSON_SET", "JSON_EXTRACT", "JSON_VALUE", "TO_BASE64", "FROM_BASE64", "USER",
-    "CURRENT_USER", "LAST_INSERT_ID",
-))  # fmt: skip
-"""Words that may precede a parenthesis without being a call of a stored function, which could change any table."""
-
-
-def find_changed_table(sql: str, database: str) -> str | None:
-    """Return the full name of the only table that a statement names as changed; None if that is uncertain.
-
-    It is uncertain if several tables are named, or a stored function may be called. Triggers, views and foreign keys
-    are not considered here.
-    """
-    if len(sql) > _MAX_STATEMENT:
-        return None
-    try:
-        reader = StatementReader(sql)
-        created_name = find_created_table(sql, database)
-        table = (created_name,) if created_name is not None else _read_changed_table(reader)
-    except UsageError:
-        return None
-    if table is None or _has_function_call(reader.words[reader.at :]):
-        return None
-    return qualify_parsed_name(table, database) if created_name is None else created_name
-
-
-def _read_changed_table(reader: StatementReader) -> TableName | None:
-    """Read the name of the changed table, and leave the reader after it."""
-    verb = reader.next_word
-    reader.at += 1
-    while reader.next_word in _MODIFIERS:
-        reader.at += 1
-    if verb in ("INSERT", "REPLACE"):
-        reader.skip_words("INTO")
-        return reader.read_name()
-    if verb == "UPDATE":
-        table = reader.read_name()
-        return (
-            table
-            if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
-            else None
-        )
-    if verb == "DELETE" and reader.skip_words("FROM"):
-        table = reader.read_name()
-        return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
-    while verb == "LOAD" and reader.at < len(reader.words):
-        if reader.skip_words("INTO", "TABLE"):
-            return reader.read_name()
-        reader.at += 1
-    return None
-
-
-def _is_single_table(reader: StatementReader) -> bool:
-    """Return whether only an alias precedes SET, so that there is a single table."""
-    next_words = [word.upper for word in reader.words[reader.at : reader.at + 3]]
-    return not {",", "JOIN", "("} & set(next_words[: next_words.index("SET")])
-
-
-def _has_function_call(words: Sequence[SqlWord]) -> bool:
-    """Return whether the words may call a stored function."""
-    for before, word in pairwise(words):
-        if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _HARMLESS_WORDS)):
-            return True
-    return False
-
-
-def _is_name(text: str) -> bool:
-    """Return whether a word before a parenthesis is a name; names may begin with a digit."""
-    return text[0].isalnum() or text[0] in "_$"

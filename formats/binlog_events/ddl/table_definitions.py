@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,19 +18,12 @@ from binlogtool.formats.binlog_events.ddl.column_definitions import (
     find_charset,
     parse_create_table,
 )
+from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, SEQUENCE, TABLE, ParsedDdl, parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
-    SqlStatement,
     SqlWord,
     StatementReader,
-    TableName,
-    find_altered_table,
-    find_created_table,
-    find_new_table_name,
-    iter_renamed_pairs,
     qualify_parsed_name,
-    read_altered_name,
-    skip_gap,
     split_statements,
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import TableDependencies
@@ -97,24 +90,17 @@ class TableDefinitions(msgspec.Struct):
         if statement == SKIPPED_PART:
             self.tables = {name: _assume(state) for name, state in self.tables.items()}
             return
-        self.dependencies.apply_statement(statement.text, statement.database)
+        ddl = parse_ddl(statement.text, statement.database)
+        self.dependencies.apply_statement(ddl)
         try:
-            reader = StatementReader(statement.text)
+            if ddl.kind == DATABASE:
+                self._apply_database(ddl, statement)
+            elif ddl.kind == SEQUENCE and ddl.verb != "DROP":
+                self._apply_sequence(ddl)
+            elif ddl.kind in (TABLE, SEQUENCE):
+                _TABLE_STATEMENTS[ddl.verb](self, ddl, statement)
         except UsageError:
-            self._invalidate_named(statement)
-            return
-        word = reader.next_word
-        try:
-            if word == "CREATE":
-                self._apply_create(reader, statement)
-            elif word == "DROP":
-                self._apply_drop(reader, statement)
-            elif word == "ALTER":
-                self._apply_alter(reader, statement)
-            elif word == "RENAME":
-                self._apply_rename(reader, statement)
-        except UsageError:
-            self._invalidate_named(statement)
+            self._invalidate_named(ddl)
 
     def get_state(self, name: str) -> TableDefinition | str:
         """Return the definition of a table by full name, or the reason why there is none.
@@ -157,10 +143,6 @@ class TableDefinitions(msgspec.Struct):
         self.has_capitals = self.has_capitals or name != name.lower()
         return name
 
-    def _qualify(self, name: TableName, database: str) -> str:
-        """Return the key of a table as named in a statement."""
-        return self._table_key(qualify_parsed_name(name, database))
-
     def _store(self, name: str, definition: TableDefinition | str) -> None:
         """Store the state of a table, within the limits."""
         self.sequences.discard(name)
@@ -183,10 +165,9 @@ class TableDefinitions(msgspec.Struct):
         else:
             self.drop(name)
 
-    def _invalidate_named(self, statement: DdlStatement) -> None:
+    def _invalidate_named(self, ddl: ParsedDdl) -> None:
         """Mark the tables that an unreadable statement may concern as uncertain."""
-        altered_table = find_altered_table(statement.text, statement.database)
-        name = find_created_table(statement.text, statement.database) if altered_table is None else altered_table[0]
+        name = ddl.altered or ddl.created
         if name is None:
             self.invalidate("a statement in the log that defines tables cannot be parsed")
         else:
@@ -194,107 +175,74 @@ class TableDefinitions(msgspec.Struct):
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _apply_create(self, reader: StatementReader, statement: DdlStatement) -> None:
-        """Apply CREATE DATABASE, SEQUENCE or TABLE."""
-        reader.skip_words("CREATE")
-        is_replace = reader.skip_words("OR", "REPLACE")
-        is_temporary = reader.skip_words("TEMPORARY")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
-            self._apply_create_database(reader, statement)
-        elif reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "NOT", "EXISTS")
-            name = self._qualify(reader.read_name(), statement.database)
-            self._store(name, parse_sequence(statement.text))
-            self.sequences.add(name)
-        elif reader.skip_words("TABLE"):
-            if_missing = reader.skip_words("IF", "NOT", "EXISTS")
-            name = self._qualify(reader.read_name(), statement.database)
-            if is_temporary:
-                self.temporary.add((statement.thread, name))
-                return
-            if statement.failed:
-                self._store(name, "a CREATE TABLE of this table failed")
-                return
-            exists = name in self.tables
-            if exists and if_missing:
-                return
-            self.conflicts += exists and not is_replace
-            self._store(name, self._build_created(reader, statement, name))
+    def _apply_database(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+        """Apply CREATE, ALTER or DROP DATABASE."""
+        database = self._table_key(ddl.names[0])
+        if ddl.verb == "DROP":
+            for name in [name for name in self.tables if split_table_name(name)[0] == database]:
+                self._drop_table(name)
+            self.databases.pop(database, None)
+            return
+        charset = find_charset(_read_words(ddl)) or (statement.charset if ddl.verb == "CREATE" else None)
+        if charset is not None and not (statement.failed and ddl.verb == "CREATE"):
+            self.databases[database] = charset
 
-    def _build_created(self, reader: StatementReader, statement: DdlStatement, name: str) -> TableDefinition | str:
-        """Return the definition for a CREATE TABLE whose table name was read, or the reason why there is none."""
-        if reader.skip_words("LIKE") or reader.skip_words("(", "LIKE"):
-            name = self._qualify(reader.read_name(), statement.database)
-            if (statement.thread, name) in self.temporary:
+    def _apply_sequence(self, ddl: ParsedDdl) -> None:
+        """Apply CREATE or ALTER SEQUENCE."""
+        for name in map(self._table_key, ddl.names):
+            if ddl.verb == "CREATE" or name not in self.sequences:
+                self._store(name, parse_sequence(ddl.text if ddl.verb == "CREATE" else ""))
+                self.sequences.add(name)
+
+    def _apply_create(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+        """Apply CREATE TABLE."""
+        _read_words(ddl)
+        name = self._table_key(ddl.names[0])
+        if ddl.is_temporary:
+            self.temporary.add((statement.thread, name))
+            return
+        if statement.failed:
+            self._store(name, "a CREATE TABLE of this table failed")
+            return
+        exists = name in self.tables
+        if exists and ddl.is_conditional:
+            return
+        self.conflicts += exists and not ddl.replaces
+        self._store(name, self._build_created(ddl, statement, name))
+
+    def _build_created(self, ddl: ParsedDdl, statement: DdlStatement, name: str) -> TableDefinition | str:
+        """Return the definition for a CREATE TABLE, or the reason why there is none."""
+        if ddl.clauses.like_source is not None:
+            source_name = self._table_key(ddl.clauses.like_source)
+            if (statement.thread, source_name) in self.temporary:
                 return "it was created LIKE a temporary table"
-            source = self.get_state(name)
+            source = self.get_state(source_name)
             if isinstance(source, str):
                 return source or "it was created LIKE a table whose columns are unknown"
             return replace(source, given=self.given)
         charset = self.databases.get(self._table_key(split_table_name(name)[0]))
         try:
-            definition = parse_definition(statement.text, charset)
+            definition = parse_definition(ddl.text, charset)
         except UsageError as error:
             return f"its CREATE TABLE is not supported: {error}"
         if definition is None:
             return "its CREATE TABLE does not declare all of its columns"
         return replace(definition, given=self.given)
 
-    def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
-        reader.skip_words("IF", "NOT", "EXISTS")
-        name = self._table_key(reader.read_name()[0])
-        charset = find_charset(reader.words[reader.at :]) or statement.charset
-        if charset is not None and not statement.failed:
-            self.databases[name] = charset
-
-    def _apply_drop(self, reader: StatementReader, statement: DdlStatement) -> None:
-        """Apply DROP DATABASE, TABLE or SEQUENCE."""
-        reader.skip_words("DROP")
-        is_temporary = reader.skip_words("TEMPORARY")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
-            reader.skip_words("IF", "EXISTS")
-            database = self._table_key(reader.read_name()[0])
-            for name in [name for name in self.tables if split_table_name(name)[0] == database]:
+    def _apply_drop(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+        """Apply DROP TABLE or DROP SEQUENCE."""
+        for name in map(self._table_key, ddl.names):
+            if (statement.thread, name) in self.temporary:
+                self.temporary.discard((statement.thread, name))
+            elif not ddl.is_temporary:
                 self._drop_table(name)
-            self.databases.pop(database, None)
-        elif reader.skip_words("TABLE") or reader.skip_words("TABLES") or reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "EXISTS")
-            while reader.next_word or reader.at < len(reader.words):
-                name = self._qualify(reader.read_name(), statement.database)
-                if (statement.thread, name) in self.temporary:
-                    self.temporary.discard((statement.thread, name))
-                elif not is_temporary:
-                    self._drop_table(name)
-                if not reader.skip_words(","):
-                    break
 
-    def _apply_alter(self, reader: StatementReader, statement: DdlStatement) -> None:
-        """Apply ALTER DATABASE, SEQUENCE or TABLE."""
-        reader.skip_words("ALTER")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
-            remaining_words = reader.words[reader.at :]
-            has_name = bool(remaining_words) and remaining_words[0].upper not in _DATABASE_OPTIONS
-            charset = find_charset(remaining_words)
-            if charset is not None:
-                self.databases[self._table_key(remaining_words[0].text if has_name else statement.database)] = charset
-            return
-        if reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "EXISTS")
-            name = self._qualify(reader.read_name(), statement.database)
-            if name not in self.sequences:
-                self._store(name, parse_sequence(""))
-                self.sequences.add(name)
-            return
-        reader.at = 0
-        table = read_altered_name(reader)
-        if table is None:
-            return
-        name = self._qualify(table, statement.database)
+    def _apply_alter(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+        """Apply ALTER TABLE."""
+        _read_words(ddl)
+        name, clauses = self._table_key(ddl.names[0]), ddl.clauses.items
         before = self.get_state(name)
-        clauses = list(reader.iter_clauses())
-        new_names = [
-            self._qualify(other, statement.database) for other in map(find_new_table_name, clauses) if other is not None
-        ]
+        new_names = [self._table_key(new_name) for _, new_name in ddl.clauses.renames]
         if (statement.thread, name) in self.temporary:
             self.temporary.discard((statement.thread, name))
             self.temporary |= {(statement.thread, new_names[-1] if new_names else name)}
@@ -315,7 +263,7 @@ class TableDefinitions(msgspec.Struct):
         self._apply_convert_partition(clauses, after, statement.database)
 
     def _apply_convert_partition(
-        self, clauses: list[list[SqlWord]], after: TableDefinition | str, database: str
+        self, clauses: Sequence[list[SqlWord]], after: TableDefinition | str, database: str
     ) -> None:
         """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates x) and CONVERT TABLE x TO PARTITION (drops x)."""
         for clause in clauses:
@@ -325,17 +273,16 @@ class TableDefinitions(msgspec.Struct):
             reader = StatementReader.from_words(clause)
             reader.at = 1
             if reader.skip_words("TABLE"):
-                self._drop_table(self._qualify(reader.read_name(), database))
+                self._drop_table(self._table_key(qualify_parsed_name(reader.read_name(), database)))
             elif "TABLE" in heads:
                 reader.at = heads.index("TABLE") + 1
-                self._store(self._qualify(reader.read_name(), database), after)
+                self._store(self._table_key(qualify_parsed_name(reader.read_name(), database)), after)
 
-    def _apply_rename(self, reader: StatementReader, statement: DdlStatement) -> None:
+    def _apply_rename(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
         """Apply RENAME TABLE."""
-        if not (reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES")):
-            return
-        for old_name, new_name in iter_renamed_pairs(reader):
-            old, new = self._qualify(old_name, statement.database), self._qualify(new_name, statement.database)
+        _read_words(ddl)
+        for old_name, new_name in ddl.clauses.renames:
+            old, new = self._table_key(old_name), self._table_key(new_name)
             if (statement.thread, old) in self.temporary:
                 self.temporary.discard((statement.thread, old))
                 self.temporary.add((statement.thread, new))
@@ -344,6 +291,9 @@ class TableDefinitions(msgspec.Struct):
                 self._store(new, "a RENAME TABLE of this table failed")
             else:
                 self._rename_table(old, new)
+
+    def _apply_truncate(self, ddl: ParsedDdl, statement: DdlStatement) -> None:
+        """Apply TRUNCATE TABLE, which changes no definition."""
 
     def _rename_table(self, old: str, new: str) -> None:
         """Move a definition to another name."""
@@ -355,6 +305,22 @@ class TableDefinitions(msgspec.Struct):
         self._store(new, state)
         if is_sequence:
             self.sequences.add(new)
+
+
+_TABLE_STATEMENTS = {
+    "CREATE": TableDefinitions._apply_create,
+    "DROP": TableDefinitions._apply_drop,
+    "ALTER": TableDefinitions._apply_alter,
+    "RENAME": TableDefinitions._apply_rename,
+    "TRUNCATE": TableDefinitions._apply_truncate,
+}
+
+
+def _read_words(ddl: ParsedDdl) -> Sequence[SqlWord]:
+    """Return the words after the name. Raises UsageError: the statement cannot be read."""
+    if ddl.clauses.error:
+        raise UsageError(ddl.clauses.error)
+    return ddl.clauses.words
 
 
 def _column_count(definition: TableDefinition | str) -> int:
@@ -382,16 +348,13 @@ def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | 
     Raises:
         UsageError: the statement is not supported.
     """
-    return (
-        _parse_definition_uncached(sql, charset)
-        if len(sql) > _MAX_CACHED_LENGTH
-        else _parse_definition_cached(sql, charset)
-    )
+    parse = _parse_definition_uncached if len(sql) > _MAX_CACHED_LENGTH else _parse_definition_cached
+    return parse(sql, charset)
 
 
 def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition | None:
     """Parse a CREATE TABLE."""
-    return parse_create_table(next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, "")), charset)
+    return parse_create_table(parse_ddl(sql, ""), 1, charset)
 
 
 _parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
@@ -412,8 +375,6 @@ def _assume(state: TableDefinition | str) -> TableDefinition | str:
 
 # --- Statements of --schema ---
 
-_CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
-_REPLACE = re.compile(r"CREATE\s+OR\s", re.IGNORECASE)
 _USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
 
 
@@ -468,17 +429,19 @@ def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defin
         UsageError: see `parse_schema`.
     """
     try:
-        creating = [one for one in split_statements(sql) if _CREATE.match(one.text)]
+        parsed = [(parse_ddl(statement.text, ""), statement.line) for statement in split_statements(sql)]
+        creating = [one for one in parsed if one[0].is_create_table]
         if not creating:
             raise UsageError("the file has no CREATE TABLE statement (`mysqldump --no-data` writes them)")
-        for statement in creating:
-            parse_create_table(statement)
+        for create_table, line in creating:
+            parse_create_table(create_table, line)
         statements = list(_iter_schema_statements(sql))
     except UsageError as error:
         raise UsageError(f"{name}: {error}" if name else str(error)) from None
     created = dict[str, str]()
     for line, ddl in statements:
-        table = find_created_table(ddl.text, ddl.database) if _CREATE.match(ddl.text) else None
+        create = parse_ddl(ddl.text, ddl.database)
+        table = create.created
         if table is not None and table not in created and table in defined:
             definitions.drop(table)
         before = None if table is None else definitions.tables.get(table)
@@ -486,7 +449,7 @@ def _apply_schema_file(definitions: TableDefinitions, name: str, sql: str, defin
         if table is None:
             continue
         place = f"{name} line {line}" if name else f"line {line}"
-        if before is not None and definitions.tables.get(table) != before and not _REPLACE.match(ddl.text):
+        if before is not None and definitions.tables.get(table) != before and not create.replaces:
             raise _different_definitions(table, created[table], place)
         created[table] = place
     for table, place in created.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -11,23 +10,12 @@ from msgspec import structs
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.row_outputs import qualify_name, split_table_name
+from binlogtool.formats.binlog_events.ddl.parse_ddl import TRIGGER, ParsedDdl
 from binlogtool.formats.binlog_events.ddl.statements import (
-    QUOTED_NAME,
-    TABLE_PATTERN,
     SqlWord,
     StatementReader,
-    find_created_table,
-    find_dropped_database,
-    find_renames,
-    get_ddl_keyword,
-    is_create_if_not_exists,
-    is_truncate,
-    iter_emptied_tables,
     parse_key_parts,
     qualify_parsed_name,
-    qualify_table_name,
-    read_altered_name,
-    skip_gap,
 )
 
 # --- Foreign keys whose actions change other tables ---
@@ -58,16 +46,20 @@ class ForeignKeys(msgspec.Struct):
 
     keys: list[ForeignKey] = msgspec.field(default_factory=list)
 
-    def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log; `database`: the default database in which it ran."""
-        word = get_ddl_keyword(sql)
+    def apply_statement(self, ddl: ParsedDdl) -> None:
+        """Apply a statement of the log."""
         with suppress(UsageError):
-            if word == "CREATE":
-                self._apply_create(sql, database)
-            elif word == "ALTER":
-                self._apply_alter(sql, database)
-            elif word == "DROP" and self.keys:
-                self._apply_drop(sql, database)
+            if ddl.created is not None:
+                self._apply_create(ddl.created, ddl)
+            elif ddl.altered is not None:
+                self._apply_alter(ddl.altered, ddl)
+            elif self.keys:
+                prefix = None if ddl.dropped_database is None else qualify_name(ddl.dropped_database, "")
+                self.keys = [
+                    key
+                    for key in self.keys
+                    if key.child not in ddl.dropped and (prefix is None or not key.child.startswith(prefix))
+                ]
 
     def rename_table(self, old_name: str, new_name: str) -> None:
         """Apply the rename of a table."""
@@ -112,43 +104,26 @@ class ForeignKeys(msgspec.Struct):
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _apply_create(self, sql: str, database: str) -> None:
+    def _apply_create(self, child: str, ddl: ParsedDdl) -> None:
         """Apply CREATE TABLE."""
-        child = find_created_table(sql, database)
-        if child is None or (is_create_if_not_exists(sql) and any(key.child == child for key in self.keys)):
+        if ddl.clauses.error or (ddl.is_conditional and any(key.child == child for key in self.keys)):
             return
         self.keys = [key for key in self.keys if key.child != child]
-        reader = StatementReader(sql)
-        if "REFERENCES" not in [word.upper for word in reader.words] or not _is_innodb(reader.words):
-            return
-        inside = reader.words[[word.upper for word in reader.words].index("(") + 1 :]
-        reader.words, reader.at = inside, 0
-        for item in reader.iter_clauses():
-            self._add_key(child, item)
+        words = ddl.clauses.words
+        upper_words = [word.upper for word in words]
+        if "REFERENCES" in upper_words and "(" in upper_words and _is_innodb(words):
+            for item in StatementReader.from_words(words[upper_words.index("(") + 1 :]).iter_clauses():
+                self._add_key(child, item)
 
-    def _apply_alter(self, sql: str, database: str) -> None:
+    def _apply_alter(self, child: str, ddl: ParsedDdl) -> None:
         """Apply ALTER TABLE."""
-        reader = StatementReader(sql)
-        table = read_altered_name(reader)
-        if table is None:
-            return
-        child = qualify_parsed_name(table, database)
-        for clause in reader.iter_clauses():
+        for clause in ddl.clauses.items:
             heads = [word.upper for word in clause[:4]]
             if heads[:1] == ["ADD"]:
                 self._add_key(child, clause[1:])
             elif heads[:3] == ["DROP", "FOREIGN", "KEY"] or heads[:2] == ["DROP", "CONSTRAINT"]:
                 dropped_name = clause[-1].text.lower()
                 self.keys = [key for key in self.keys if (key.child, key.name) != (child, dropped_name)]
-
-    def _apply_drop(self, sql: str, database: str) -> None:
-        """Apply DROP TABLE and DROP DATABASE."""
-        dropped = find_dropped_database(sql)
-        dropped_tables = set(iter_emptied_tables(sql, database)) if not is_truncate(sql) else set()
-        prefix = None if dropped is None else qualify_name(dropped, "")
-        self.keys = [
-            k for k in self.keys if k.child not in dropped_tables and (prefix is None or not k.child.startswith(prefix))
-        ]
 
     def _add_key(self, child: str, item: Sequence[SqlWord]) -> None:
         """Add the foreign key in a definition item, if the item is one."""
@@ -196,16 +171,6 @@ def _is_innodb(words: Sequence[SqlWord]) -> bool:
 
 # --- Tables with triggers ---
 
-_EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_QUOTED_ANY = rf"{QUOTED_NAME}|'[^']*'|\"[^\"]*\""
-_CREATE = re.compile(r"CREATE\b", re.IGNORECASE)
-_CREATE_OPTIONS = re.compile(rf"OR\s+REPLACE\b|DEFINER\s*=\s*(?:[^\s`'\"*]|{_QUOTED_ANY})+", re.IGNORECASE)
-_TRIGGER = re.compile(
-    rf"TRIGGER\s+{_EXISTS}{TABLE_PATTERN.replace('table', 'name')}\s+(?:BEFORE|AFTER)\s+(?:INSERT|UPDATE|DELETE)"
-    rf"(?:\s+OR\s+(?:INSERT|UPDATE|DELETE))*\s+ON\s+{TABLE_PATTERN}",
-    re.IGNORECASE,
-)
-_DROP = re.compile(rf"DROP\s+TRIGGER\s+{_EXISTS}{TABLE_PATTERN}", re.IGNORECASE)
 MAX_TRIGGERS = 100_000
 
 
@@ -214,16 +179,15 @@ class Triggers(msgspec.Struct):
 
     tables: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log; `database`: the default database in which it ran."""
-        start = skip_gap(sql, 0)
-        if (matched := _match_create_trigger(sql, start)) is not None:
-            table = qualify_table_name(matched["table"], database)
-            name = qualify_table_name(matched["name"], split_table_name(table)[0])
-            if len(self.tables) < MAX_TRIGGERS:
-                self.tables[name] = table
-        elif (matched := _DROP.match(sql, start)) is not None:
-            self.tables.pop(qualify_table_name(matched["table"], database), None)
+    def apply_statement(self, ddl: ParsedDdl) -> None:
+        """Apply a statement of the log."""
+        if ddl.kind != TRIGGER:
+            return
+        for name in ddl.names:
+            if ddl.verb == "DROP":
+                self.tables.pop(name, None)
+            elif ddl.owner is not None and len(self.tables) < MAX_TRIGGERS:
+                self.tables[name] = ddl.owner
 
     def list_triggers(self, table: str) -> list[str]:
         """Return the triggers of "database.table"."""
@@ -243,15 +207,6 @@ class Triggers(msgspec.Struct):
                 self.tables[name] = new_name
 
 
-def _match_create_trigger(sql: str, at: int) -> re.Match[str] | None:
-    """Match the name and the table of a CREATE TRIGGER."""
-    matched = _CREATE.match(sql, at)
-    while matched is not None:
-        at = skip_gap(sql, matched.end())
-        matched = _CREATE_OPTIONS.match(sql, at)
-    return _TRIGGER.match(sql, at)
-
-
 # --- Both ---
 
 
@@ -261,19 +216,17 @@ class TableDependencies(msgspec.Struct):
     triggers: Triggers = msgspec.field(default_factory=Triggers)
     foreign_keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
 
-    def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log; `database`: the default database in which it ran."""
-        self.triggers.apply_statement(sql, database)
-        self.foreign_keys.apply_statement(sql, database)
-        dropped = find_dropped_database(sql)
-        for name in list(iter_emptied_tables(sql, database)) if not is_truncate(sql) else ():
+    def apply_statement(self, ddl: ParsedDdl) -> None:
+        """Apply a statement of the log."""
+        self.triggers.apply_statement(ddl)
+        self.foreign_keys.apply_statement(ddl)
+        for name in ddl.dropped:
             self.triggers.drop_table(name)
-        if dropped is not None:
-            self.triggers.drop_table(qualify_name(dropped, ""))
-        with suppress(UsageError):
-            for old_name, new_name in find_renames(sql, database):
-                self.triggers.rename_table(old_name, new_name)
-                self.foreign_keys.rename_table(old_name, new_name)
+        if ddl.dropped_database is not None:
+            self.triggers.drop_table(qualify_name(ddl.dropped_database, ""))
+        for old_name, new_name in ddl.renames:
+            self.triggers.rename_table(old_name, new_name)
+            self.foreign_keys.rename_table(old_name, new_name)
 
     def copy(self) -> TableDependencies:
         """Return an independent copy."""

@@ -23,10 +23,10 @@ from msgspec import structs
 from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
+from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
+from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
 from binlogtool.formats.binlog_events.ddl.statements import (
-    find_changed_table,
-    find_created_table,
     may_be_table_statement,
     normalize_statement,
     skip_gap,
@@ -515,17 +515,17 @@ class TableCatalog(msgspec.Struct):
         state = self.history.find_definition(table)
         return None if isinstance(state, str) else state
 
-    def find_only_changed_table(self, text: str, database: str) -> str | None:
+    def find_only_changed_table(self, statement: ParsedDdl) -> str | None:
         """Return the full name of the only table whose rows a statement can change; None if there may be others.
 
         The statement is not applied yet. The table must be declared as a table (so it is not a view) and have no
         trigger.
         """
-        name = find_changed_table(text, database)
+        name = find_changed_table(statement)
         if name is None or self.triggers.list_triggers(name):
             return None
         is_declared = isinstance(self.history.get_definitions().get_state(name), TableDefinition)
-        return name if is_declared or name == find_created_table(text, database) else None
+        return name if is_declared or name == statement.created else None
 
     def find_caveat(self, table: TableMap) -> str | None:
         """Return why SQL statements about this table may be inexact; None if its columns are declared."""

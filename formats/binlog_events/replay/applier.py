@@ -16,7 +16,8 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, RecordOutcome
-from binlogtool.formats.binlog_events.ddl.statements import find_engine, mentions_any_table
+from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
+from binlogtool.formats.binlog_events.ddl.statements import mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidSet,
@@ -469,11 +470,10 @@ class EventApplier:
 
     def _note_engine(self, sql: str, db: str) -> None:
         """Record tables that a rollback does not affect."""
-        engine = find_engine(sql, db)
-        if engine is not None and len(self._non_transactional_tables) < MAX_PARTS:
-            (self._non_transactional_tables.discard if engine.transactional else self._non_transactional_tables.add)(
-                engine.table
-            )
+        ddl = parse_ddl(sql, db)
+        table, can_roll_back = ddl.created or ddl.altered, ddl.can_roll_back
+        if table is not None and can_roll_back is not None and len(self._non_transactional_tables) < MAX_PARTS:
+            (self._non_transactional_tables.discard if can_roll_back else self._non_transactional_tables.add)(table)
 
     def _apply_begin(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[RecordOutcome]:
         """Apply BEGIN or XA START."""

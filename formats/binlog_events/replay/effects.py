@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     ADD,
@@ -29,23 +28,8 @@ from binlogtool.format_api.replay import (
     encode_canonical,
 )
 from binlogtool.format_api.row_outputs import qualify_name
-from binlogtool.formats.binlog_events.ddl.statements import (
-    find_altered_table,
-    find_created_table,
-    find_dropped_database,
-    find_exchanged_table,
-    find_like_source,
-    find_primary_key,
-    find_renames,
-    get_ddl_keyword,
-    has_select,
-    is_create_if_not_exists,
-    is_row_preserving,
-    is_table_statement,
-    is_truncate,
-    iter_emptied_tables,
-    skip_gap,
-)
+from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
+from binlogtool.formats.binlog_events.ddl.statements import find_primary_key, skip_gap
 from binlogtool.formats.binlog_events.replay.applier import as_text, classify_statement
 from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
@@ -158,60 +142,55 @@ class EventEffects(EffectReader):
             pending.append(self._load_data_hash.hexdigest())
             self._load_data_hash = hashlib.sha256()
         statement = StateChange(STATEMENTS, ADD, b"", encode_canonical([database, body.get("sql"), pending]))
-        if is_table_statement(sql):
-            return [*self._read_ddl(sql, database), statement]
+        ddl = parse_ddl(sql, database)
+        if ddl.verb:
+            return [*self._read_ddl(ddl), statement]
         if _WRITES_ROWS.match(sql, skip_gap(sql)):
             self._unknown_tables[STATEMENTS] = (
                 "statements that write rows: only a server knows their effect on the tables"
             )
         return (statement,)
 
-    def _read_ddl(self, sql: str, db: str) -> Iterator[StateChange]:
+    def _read_ddl(self, ddl: ParsedDdl) -> Iterator[StateChange]:
         """Yield the changes of a statement that concerns tables."""
-        keeps_table = is_truncate(sql)
-        for name in iter_emptied_tables(sql, db):
-            yield self._empty_table(name, keeps_table=keeps_table)
-        database = find_dropped_database(sql)
-        if database is not None:
-            prefix = qualify_name(database, "")
+        for name in ddl.emptied:
+            yield self._empty_table(name, keeps_table=ddl.is_truncate)
+        if ddl.dropped_database is not None:
+            prefix = qualify_name(ddl.dropped_database, "")
             for name in sorted({*self._tables_with_rows, *self._create_statements}):
                 if name.startswith(prefix):
                     yield self._empty_table(name)
-        try:
-            yield from self._read_definition(sql, db)
-        except UsageError as error:
-            change = find_altered_table(sql, db)
-            table = find_created_table(sql, db) if change is None else change[0]
+        if ddl.clauses.error:
+            table = ddl.altered or ddl.created
             self._forget_definition(table or "")
-            self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
-
-    def _read_definition(self, sql: str, database: str) -> Iterator[StateChange]:
-        """Yield the changes of CREATE TABLE, ALTER TABLE and RENAME TABLE."""
-        table, change = find_created_table(sql, database), find_altered_table(sql, database)
-        if table is not None and not (
-            is_create_if_not_exists(sql) and (table in self._create_statements or table in self._tables_with_rows)
-        ):
-            self._note_created(table, sql, database)
-        elif change is not None and not is_row_preserving(sql):
-            if change[1]:
-                self._forget_definition(change[0])
-            changed_tables = (change[0], find_exchanged_table(sql, database))
-            for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
-                self._mark_unknown(
-                    name or changed_tables[0],
-                    "ALTER TABLE changed the table while it had rows: these are counted as they were logged",
-                )
-        for old_name, new_name in find_renames(sql, database) if get_ddl_keyword(sql) in ("ALTER", "RENAME") else ():
+            self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {ddl.clauses.error}")
+        elif ddl.created is not None:
+            exists = ddl.created in self._create_statements or ddl.created in self._tables_with_rows
+            if not (ddl.is_conditional and exists):
+                self._note_created(ddl.created, ddl)
+        elif ddl.altered is not None and not ddl.clauses.keeps_rows:
+            self._note_altered(ddl.altered, ddl)
+        for old_name, new_name in ddl.renames:
             yield self._rename_table(old_name, new_name)
 
-    def _note_created(self, table: str, sql: str, database: str) -> None:
+    def _note_altered(self, table: str, ddl: ParsedDdl) -> None:
+        """Mark the rows of an altered table, and of one that is exchanged with its partition, as unknown."""
+        if ddl.may_change_key:
+            self._forget_definition(table)
+        changed_tables = (table, ddl.clauses.exchanged)
+        for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
+            self._mark_unknown(
+                name or table, "ALTER TABLE changed the table while it had rows: these are counted as they were logged"
+            )
+
+    def _note_created(self, table: str, ddl: ParsedDdl) -> None:
         """Store the definition of a created table; if it is filled by a SELECT, mark its rows as unknown."""
-        source = find_like_source(sql, database)
-        definition = sql if source is None else self._create_statements.get(source)
+        source = ddl.clauses.like_source
+        definition = ddl.text if source is None else self._create_statements.get(source)
         self._forget_definition(table)
         if definition is not None and len(self._create_statements) < MAX_TABLES:
             self._create_statements[table] = definition
-        if has_select(sql):
+        if ddl.clauses.has_select:
             self._mark_unknown(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
 
     def _rename_table(self, old_name: str, new_name: str) -> StateChange:

@@ -10,7 +10,6 @@ See docs/spec/mysql_binlog.md#row-events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -149,6 +148,23 @@ class ImageField(NamedTuple):
     end: int
 
 
+class ImageFields(NamedTuple):
+    """Values of one image.
+
+    Attributes:
+        present: indexes of its columns.
+        differences: positions of the values that are diffs of JSON values.
+        start: first byte of the image, with what precedes its NULL bits.
+        end: end of the image.
+    """
+
+    present: tuple[int, ...]
+    fields: list[ImageField]
+    differences: frozenset[int]
+    start: int
+    end: int
+
+
 _MIN_PATTERN_USES = 8
 """Number of uses of a NULL pattern after which a function is generated for it."""
 _MAX_PATTERNS = 64
@@ -164,10 +180,11 @@ class ImageReader:
         present: indexes of the present columns, in order.
     """
 
-    __slots__ = ("_columns", "_generated", "_pattern_uses", "null_bytes")
+    __slots__ = ("_columns", "_generated", "_pattern_uses", "null_bytes", "present")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
         cells = _column_readers(table_map)
+        self.present = present
         self._columns = tuple(cells[index] for index in present)
         self.null_bytes = (len(present) + 7) // 8
         self._pattern_uses: dict[bytes, int] = {}
@@ -203,6 +220,11 @@ class ImageReader:
             except MalformedError:
                 pass
         return max((field.end for field in self.iter_fields(data, offset)), default=offset)
+
+    def read_fields(self, data: bytes, offset: int) -> ImageFields:
+        """Find the values of the image at `offset`. Raises MalformedError: it does not fit into `data`."""
+        fields = list(self.iter_fields(data, offset))
+        return ImageFields(self.present, fields, frozenset(), offset, fields[-1].end if fields else offset)
 
     def _find_generated(self, nulls: bytes, *, shown: bool) -> _GeneratedReader | None:
         """Return the generated reader for a NULL pattern; None if the pattern is rare."""
@@ -303,19 +325,13 @@ def fill_unchanged_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     return {name: before.get(name, value) if value == _EMPTY_DIFF else value for name, value in after.items()}
 
 
-class PartialImageReader:
-    """Reads `value_options`, the bitmap of the columns that are diffs, and the image itself.
+class PartialImageReader(ImageReader):
+    """Reads `value_options`, the bitmap of the columns that are diffs, and the image itself."""
 
-    Args:
-        table_map: the map of the table.
-        present: indexes of the present columns, in order.
-    """
-
-    __slots__ = ("_image", "_json_columns", "_present")
+    __slots__ = ("_json_columns",)
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
-        self._image = ImageReader(table_map, present)
-        self._present = present
+        super().__init__(table_map, present)
         self._json_columns = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
@@ -328,10 +344,10 @@ class PartialImageReader:
         """
         differences, offset = self._read_head(data, offset)
         if not differences:
-            return self._image.decode(data, offset, budget)
+            return super().decode(data, offset, budget)
         values: Values = {}
         end = offset
-        for place, cell, start, end in self._image.iter_fields(data, offset, differences):
+        for place, cell, start, end in self.iter_fields(data, offset, differences):
             if start < 0:
                 values[cell.key] = None
             elif place in differences:
@@ -340,21 +356,16 @@ class PartialImageReader:
                 values[cell.key] = decode_value(cell, data[start:end], start, budget)
         return values, end
 
-    def list_fields(self, data: bytes, offset: int) -> tuple[list[ImageField], frozenset[int]]:
-        """List the values of the image at `offset`, and the positions of those that are diffs.
-
-        Raises:
-            MalformedError: the image does not fit into `data`.
-        """
-        differences, offset = self._read_head(data, offset)
-        return list(self._image.iter_fields(data, offset, differences)), differences
+    def read_fields(self, data: bytes, offset: int) -> ImageFields:
+        """Find the values of the image at `offset`. Raises MalformedError: it does not fit into `data`."""
+        differences, nulls_at = self._read_head(data, offset)
+        fields = list(self.iter_fields(data, nulls_at, differences))
+        return ImageFields(self.present, fields, differences, offset, fields[-1].end if fields else nulls_at)
 
     def skip(self, data: bytes, offset: int) -> int:
         """Return the end of the image at `offset`."""
-        differences, offset = self._read_head(data, offset)
-        if not differences:
-            return self._image.skip(data, offset)
-        return max((field.end for field in self._image.iter_fields(data, offset, differences)), default=offset)
+        differences, nulls_at = self._read_head(data, offset)
+        return self.read_fields(data, offset).end if differences else super().skip(data, nulls_at)
 
     def _read_head(self, data: bytes, offset: int) -> tuple[frozenset[int], int]:
         """Read the part before the image: (positions of the columns that are diffs, start of the image)."""
@@ -368,7 +379,7 @@ class PartialImageReader:
         partial_columns = {
             index for place, index in enumerate(self._json_columns) if bits[place >> 3] >> (place & 7) & 1
         }
-        return frozenset(place for place, index in enumerate(self._present) if index in partial_columns), reader.offset
+        return frozenset(place for place, index in enumerate(self.present) if index in partial_columns), reader.offset
 
 
 # --- Rows of events with the same table and columns ---
@@ -382,7 +393,7 @@ class RowReader:
 
     __slots__ = ("_images",)
 
-    def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
+    def __init__(self, before: ImageReader | None, after: ImageReader | None) -> None:
         images = ("before", before), ("after", after)
         self._images = [(name, image) for name, image in images if image is not None]
 
@@ -405,8 +416,8 @@ class RowReader:
             rows.append(row)
         return rows
 
-    def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
-        """Yield the ends of the rows from `offset` on.
+    def iter_row_bounds(self, data: bytes, offset: int) -> Iterator[list[int]]:
+        """Yield, for each row from `offset` on, its start and the end of each of its images.
 
         Raises:
             MalformedError: the images do not fit.
@@ -414,12 +425,26 @@ class RowReader:
         skips = [image.skip for _, image in self._images]
         end = len(data)
         while offset < end:
-            row_end = offset
+            bounds = [offset]
             for skip in skips:
-                row_end = skip(data, row_end)
-            _check_progress(offset, row_end)
-            yield row_end
-            offset = row_end
+                offset = skip(data, offset)
+                bounds.append(offset)
+            _check_progress(bounds[0], offset)
+            yield bounds
+
+    def iter_fields(self, data: bytes, offset: int) -> Iterator[dict[str, ImageFields]]:
+        """Yield the values of the images of each row from `offset` on.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
+        while offset < len(data):
+            start, row = offset, dict[str, ImageFields]()
+            for name, image in self._images:
+                row[name] = image.read_fields(data, offset)
+                offset = row[name].end
+            _check_progress(start, offset)
+            yield row
 
 
 def _check_progress(offset: int, row_end: int) -> None:
@@ -544,6 +569,18 @@ def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limit
     return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
 
 
+def open_rows(
+    type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits
+) -> tuple[RowReader, bytes, int]:
+    """Return the reader of a row event's rows, the bytes that hold them, uncompressed, and the offset of the first.
+
+    Raises:
+        MalformedError, DecompressionError: the event does not fit its map, or the images cannot be unpacked.
+    """
+    images_reader = _images_reader(type_code, body, table_map)
+    return images_reader[0], *_unpack_images(body, images_reader, limits)
+
+
 def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> list[Row]:
     """Decode the rows of a row event.
 
@@ -558,11 +595,10 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
         DecompressionError: the images or a compressed value cannot be unpacked.
         LimitError: the rows need more memory than is allowed.
     """
-    images_reader = _images_reader(type_code, body, table_map)
-    data, offset = _unpack_images(body, images_reader, limits)
+    reader, data, offset = open_rows(type_code, body, table_map, limits)
     if len(data) > _LARGE_EVENT_BYTES:
-        _check_row_memory(_count_images(images_reader[0], data, offset), len(table_map.columns), limits)
-    return images_reader[0].decode(data, offset, DecodeBudget(limits))
+        _check_row_memory(_count_images(reader, data, offset), len(table_map.columns), limits)
+    return reader.decode(data, offset, DecodeBudget(limits))
 
 
 _LARGE_EVENT_BYTES = 1 << 17
@@ -616,7 +652,7 @@ def count_rows(
 
 
 def _count_images(reader: RowReader, data: bytes, offset: int) -> int:
-    return sum(1 for _ in reader.iter_row_ends(data, offset))
+    return sum(1 for _ in reader.iter_row_bounds(data, offset))
 
 
 def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequence[bool]) -> bytes:
@@ -629,8 +665,8 @@ def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequ
         MalformedError: the event does not fit its map, or has a different number of rows.
     """
     reader, offset, _ = _images_reader(type_code, body, table_map)
-    row_bounds = [offset, *reader.iter_row_ends(body, offset)]
-    if len(row_bounds) != len(selected) + 1:
-        raise MalformedError(f"{len(row_bounds) - 1:,} rows were found, {len(selected):,} were decoded")
-    rows = (body[low:high] for (low, high), keep in zip(pairwise(row_bounds), selected, strict=True) if keep)
+    row_bounds = list(reader.iter_row_bounds(body, offset))
+    if len(row_bounds) != len(selected):
+        raise MalformedError(f"{len(row_bounds):,} rows were found, {len(selected):,} were decoded")
+    rows = (body[bounds[0] : bounds[-1]] for bounds, keep in zip(row_bounds, selected, strict=True) if keep)
     return body[:offset] + b"".join(rows)

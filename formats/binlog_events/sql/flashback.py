@@ -19,26 +19,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.errors import RefusedError, UsageError
+from binlogtool.errors import RefusedError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.row_outputs import ScriptOptions, qualify_name, unquote_name
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.ddl.statements import (
-    TABLE_PATTERN,
-    find_altered_table,
-    find_changed_table,
-    find_created_table,
-    find_dropped_database,
-    find_exchanged_table,
-    find_renames,
-    find_sequence,
-    iter_emptied_tables,
-    normalize_statement,
-    qualify_table_name,
-    skip_gap,
-)
+from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
+from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
+from binlogtool.formats.binlog_events.ddl.statements import normalize_statement, skip_gap
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
@@ -324,20 +313,6 @@ def _describe_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudge
 
 # --- Tables whose definitions a statement changes, for flashback ---
 
-_NO_TABLE = re.compile(
-    r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:(?:DEFINER|ALGORITHM)\s*=\s*\S+\s+|SQL\s+SECURITY\s+\w+\s+"
-    r"|AGGREGATE\s+)*(?:DATABASE|SCHEMA|PROCEDURE|FUNCTION|PACKAGE|EVENT|VIEW|TRIGGER|USER|ROLE|SERVER|TABLESPACE"
-    r"|UNDO|RESOURCE|SPATIAL\s+REFERENCE|INSTANCE|LOGFILE)\b"
-    r"|(?:GRANT|REVOKE|SET|FLUSH|ANALYZE|OPTIMIZE|REPAIR|CHECK|CACHE|INSTALL|UNINSTALL|USE)\b|RENAME\s+USER\b",
-    re.IGNORECASE,
-)
-"""Statements that define something other than tables, or that define nothing."""
-
-_INDEX = re.compile(
-    rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+|UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)*INDEX\s"
-    rf".*?\sON\s+{TABLE_PATTERN}",
-    re.IGNORECASE | re.DOTALL,
-)
 _WORDS = re.compile(
     r"[A-Za-z]+(?:\s+(?:TABLE|DATABASE|SCHEMA|INDEX|VIEW|FROM|INTO|TRIGGER|PROCEDURE|FUNCTION|EVENT|USER|ROLE|SEQUENCE|"
     r"TEMPORARY|UNIQUE|OR|DATA|IGNORE)\b)?",
@@ -346,31 +321,20 @@ _WORDS = re.compile(
 """The verb of a statement, with the keyword that follows it."""
 
 
-def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
+def find_defined_tables(ddl: ParsedDdl, changed_tables: Iterable[str]) -> list[str] | None:
     """Return the tables that a statement creates, changes, empties or drops.
 
     [] for a definition without a table (users, functions); None for any other statement.
 
     `changed_tables`: tables with changed rows; for a dropped database the result has those of its tables.
     """
-    start = skip_gap(sql)
-    dropped = find_dropped_database(sql)
-    if dropped is not None:
-        return [name for name in changed_tables if name.startswith(qualify_name(dropped, ""))]
-    if _NO_TABLE.match(sql, start):
-        return []
-    names = [*iter_emptied_tables(sql, database)]
-    created_name, change = find_created_table(sql, database), find_altered_table(sql, database)
-    names += [created_name] if created_name is not None else []
-    names += [change[0]] if change is not None else []
-    index, sequence = _INDEX.match(sql, start), find_sequence(sql, database)
-    names += [] if index is None else [qualify_table_name(index["table"], database)]
-    names += [] if sequence is None else [sequence]
-    with suppress(UsageError):
-        exchanged_table = find_exchanged_table(sql, database)
-        names += [name for pair in find_renames(sql, database) for name in pair]
-        names += [] if exchanged_table is None else [exchanged_table]
-    return list(dict.fromkeys(names)) or None
+    if ddl.dropped_database is not None:
+        return [name for name in changed_tables if name.startswith(qualify_name(ddl.dropped_database, ""))]
+    return [] if ddl.has_no_table else ddl.list_defined_tables() or None
+
+
+def _parse_statement(sql: bytes, parts: QueryParts) -> ParsedDdl:
+    return parse_ddl(normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"))
 
 
 def find_statements(
@@ -385,16 +349,14 @@ def find_statements(
             continue
         try:
             parts, sql = read_statement(event, limits)
-            text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+            ddl = _parse_statement(sql, parts)
         except (MalformedError, DecompressionError):
             continue
-        tables, changes_rows = find_defined_tables(text, database, names), find_dropped_database(text) is not None
+        tables, changes_rows = find_defined_tables(ddl, names), ddl.dropped_database is not None
         if tables is None:
-            table, changes_rows = find_changed_table(text, database), True
+            table, changes_rows = find_changed_table(ddl), True
             tables = [] if table is None else [table]
-        changes_rows = changes_rows or (
-            statement_name(text).partition(" ")[0] != "CREATE" and any(iter_emptied_tables(text, database))
-        )
+        changes_rows = changes_rows or (ddl.verb != "CREATE" and bool(ddl.emptied))
         if tables:
             yield TableStatement(index, tuple(map(unquote_name, tables)), changes_rows)
 
@@ -719,20 +681,18 @@ class FlashbackScript(msgspec.Struct):
             Irreversible: it changes rows, or it changes definitions and --skip-ddl is not given.
         """
         self.definitions.apply_statement(sql, parts)
-        text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
-        verb, is_selected = statement_name(text), self.options.includes_table
-        names = find_defined_tables(text, database, self.seen)
+        ddl = _parse_statement(sql, parts)
+        verb, is_selected = statement_name(ddl.text), self.options.includes_table
+        names = find_defined_tables(ddl, self.seen)
         if names is None:
-            table = find_changed_table(text, database)
+            table = find_changed_table(ddl)
             subject = f" ({unquote_name(table)})" if table else ""
             raise Irreversible(f"the log has {verb} as a statement{subject}, not as changed rows")
         selected = names if is_selected is None else [name for name in names if is_selected(unquote_name(name))]
         if not selected and is_selected is not None:
             return None
         subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
-        removes_rows = find_dropped_database(text) is not None or not set(selected).isdisjoint(
-            iter_emptied_tables(text, database)
-        )
+        removes_rows = ddl.dropped_database is not None or not set(selected).isdisjoint(ddl.emptied)
         if self.options.skip_ddl:
             return _RemainingStatement(subject, removes_rows)
         reason = f"cannot be reversed; {_ROWS_LOST}" if removes_rows else "cannot be reversed"
@@ -885,18 +845,16 @@ class FlashbackScript(msgspec.Struct):
         tables = self.conflicts.tables
         kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else QueryKind.STATEMENT
         if tables and kind is QueryKind.STATEMENT and not _is_without_changes(sql, parts):
-            self._note_statement_text(
-                normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"), location, tables
-            )
+            self._note_statement_text(_parse_statement(sql, parts), location, tables)
         self.definitions.apply_statement(sql, parts)
 
-    def _note_statement_text(self, text: str, database: str, location: str, tables: Sequence[str]) -> None:
+    def _note_statement_text(self, ddl: ParsedDdl, location: str, tables: Sequence[str]) -> None:
         """Record a later statement that redefines a selected table or may change its rows."""
-        subject, names = f"{statement_name(text)} {location}", find_defined_tables(text, database, tables)
+        subject, names = f"{statement_name(ddl.text)} {location}", find_defined_tables(ddl, tables)
         if names is None:
-            name = find_changed_table(text, database)
+            name = find_changed_table(ddl)
             names = [] if name is None else [name]
-            if self.definitions.find_only_changed_table(text, database) is None and (
+            if self.definitions.find_only_changed_table(ddl) is None and (
                 name is None or self.definitions.triggers.list_triggers(name)
             ):
                 self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")

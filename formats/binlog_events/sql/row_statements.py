@@ -24,12 +24,12 @@ from binlogtool.formats.binlog_events.rows.rows_event import (
     DUMMY_TABLE_ID,
     ColumnReader,
     ImageField,
-    ImageReader,
-    PartialImageReader,
+    ImageFields,
     RowsHead,
     count_rows,
     decode_rows,
     list_present_columns,
+    open_rows,
     parse_rows_head,
     select_rows,
 )
@@ -70,7 +70,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     UPDATE_ROW_EVENTS,
     EventType,
     FormatDescription,
-    unpack_block,
 )
 from binlogtool.limits import Limits
 
@@ -111,11 +110,7 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
     """
     opposite, is_partial = opposite_type(code), code == _T.PARTIAL_UPDATE_ROWS
     head = parse_rows_head(code, body, table.table_id_size)
-    if head.n_cols != len(table.columns):
-        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
-    data, at = (
-        (unpack_block(body[head.images_at :], limits), 0) if code in COMPRESSED_ROW_EVENTS else (body, head.images_at)
-    )
+    reader, data, at = open_rows(code, body, table, limits)
     is_minimal = code in UPDATE_ROW_EVENTS and _find_missing_columns(head.before, head, table) == []
     is_minimal = is_minimal and _find_missing_columns(head.after, head, table) != []
     if is_partial or not is_minimal:
@@ -123,14 +118,15 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
     if is_partial and not table.primary_key:
         raise Irreversible("its row images have only changed parts of JSON values, and its primary key is not known")
     if is_partial or is_minimal:
-        head, images = _reverse_updates(bytes(data), at, table, head, is_partial=is_partial)
+        head, images = _reverse_updates(reader.iter_fields(data, at), data, table, head, is_partial=is_partial)
     else:
-        images = list(_iter_reversed_rows(bytes(data), at, head, table))
+        rows = (pairwise(bounds) for bounds in reader.iter_row_bounds(data, at))
+        images = [b"".join(reversed([data[start:end] for start, end in row])) for row in rows]
     return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
 
 
 def _reverse_updates(
-    data: bytes, at: int, table: TableMap, head: RowsHead, *, is_partial: bool
+    rows: Iterable[Mapping[str, ImageFields]], data: bytes, table: TableMap, head: RowsHead, *, is_partial: bool
 ) -> tuple[RowsHead, list[bytes]]:
     """Return header and rows that reverse updates whose before images are complete and whose after images are not.
 
@@ -141,27 +137,19 @@ def _reverse_updates(
     Raises:
         MalformedError: the images do not fit.
     """
-    before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
-    old, new, partial = ImageReader(table, before), ImageReader(table, after), PartialImageReader(table, after)
-    columns = (
-        [column for column in after if table.columns[column].type != ColumnType.JSON]
-        if is_partial
-        else sorted({*before, *after})
-    )
-    rows = list[bytes]()
-    while at < len(data):
-        fields = list(old.iter_fields(data, at))
-        middle = fields[-1].end if fields else old.skip(data, at)
-        changed = partial.list_fields(data, middle)[0] if is_partial else list(new.iter_fields(data, middle))
-        end = changed[-1].end if changed else at if is_partial else new.skip(data, middle)
-        if end == at:
-            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
-        values = {before[field.position]: field for field in fields}
-        values |= {after[field.position]: field for field in changed}
-        rows.append(_build_image(data, [values[column] for column in columns]) + data[at:middle])
-        at = end
+    present = {i for bitmap in (head.before, head.after) for i in list_present_columns(bitmap or b"", head.n_cols)}
+    if is_partial:
+        present = set(list_present_columns(head.after or b"", head.n_cols))
+        present -= {i for i, column in enumerate(table.columns) if column.type == ColumnType.JSON}
+    columns, reversed_rows = sorted(present), list[bytes]()
+    for row in rows:
+        values = {
+            image.present[field.position]: field for image in (row["before"], row["after"]) for field in image.fields
+        }
+        before = data[row["before"].start : row["before"].end]
+        reversed_rows.append(_build_image(data, [values[column] for column in columns]) + before)
     bits = sum(1 << column for column in columns).to_bytes((head.n_cols + 7) // 8, "little")
-    return replace(head, after=bits), rows
+    return replace(head, after=bits), reversed_rows
 
 
 def _build_image(data: bytes, fields: Sequence[ImageField]) -> bytes:
@@ -186,21 +174,6 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
             if table.mariadb is not False:  # MySQL logs virtual columns
                 reason += ", or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
             raise Irreversible(f"{len(missing)} of {head.n_cols} columns are not in the image {image}: {reason}")
-
-
-def _iter_reversed_rows(data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
-    """Yield the images of each row, with those of an update exchanged."""
-    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
-    readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
-    while at < len(data):
-        offsets = [at]
-        for reader in readers:
-            offsets.append(reader.skip(data, offsets[-1]))
-        if offsets[-1] == at:
-            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
-        images = [data[start:end] for start, end in pairwise(offsets)]
-        yield b"".join(reversed(images))
-        at = offsets[-1]
 
 
 def _build_header(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap) -> bytes:
@@ -289,31 +262,11 @@ def reason_without_statements(table: TableMap) -> str | None:
 
 def iter_row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
     """Yield (before, after) of each row; an image that the event does not have is empty."""
-    head: RowsHead = parse_rows_head(code, body, table.table_id_size)
-    data, at = bytes(body), head.images_at
-    if head.compressed:
-        data, at = unpack_block(body[at:], limits), 0
-    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
-    indexes = [list_present_columns(bitmap, head.n_cols) for bitmap in bitmaps]
-    readers: list[ImageReader | PartialImageReader] = [ImageReader(table, present) for present in indexes]
-    if code == EventType.PARTIAL_UPDATE_ROWS:
-        readers[1] = PartialImageReader(table, indexes[1])
-    while at < len(data):
-        start, images = at, list[Image]()
-        for reader, present in zip(readers, indexes, strict=True):
-            fields, differences = (
-                reader.list_fields(data, at)
-                if isinstance(reader, PartialImageReader)
-                else (list(reader.iter_fields(data, at)), frozenset[int]())
-            )
-            images.append([_make_value(present, field, data, differences) for field in fields])
-            at = fields[-1].end if fields else reader.skip(data, at)
-        if at == start:
-            return
+    reader, data, at = open_rows(code, body, table, limits)
+    for row in reader.iter_fields(data, at):
         yield (
-            (images[0], images[-1])
-            if len(images) == 2
-            else ((images[0], []) if code in DELETE_ROW_EVENTS else ([], images[0]))
+            _make_image(row["before"], data) if "before" in row else [],
+            _make_image(row["after"], data) if "after" in row else [],
         )
 
 
@@ -331,10 +284,14 @@ def find_changed_values(before: Image, after: Image) -> Image:
     ]
 
 
-def _make_value(present: tuple[int, ...], field: ImageField, data: bytes, differences: frozenset[int]) -> ImageValue:
-    """Return a field of an image as a value."""
-    raw = data[field.start : field.end] if field.start >= 0 else None
-    return ImageValue(present[field.position], field.column, raw, raw is not None and field.position in differences)
+def _make_image(image: ImageFields, data: bytes) -> Image:
+    """Return the values of an image."""
+    return [
+        ImageValue(image.present[position], column, data[start:end], position in image.differences)
+        if start >= 0
+        else ImageValue(image.present[position], column, None)
+        for position, column, start, end in image.fields
+    ]
 
 
 def _create_writer(code: int, table: TableMap, limits: Limits) -> _RowStatementWriter:

@@ -51,12 +51,12 @@ def told(type_code: int, body: bytes, compiled: bool) -> int | str:
 
 @pytest.mark.parametrize(("type_code", "body"), BODIES)
 def test_the_kernel_counts_forty_rows_by_itself(monkeypatch: pytest.MonkeyPatch, type_code: int, body: bytes) -> None:
-    monkeypatch.setattr(RowReader, "iter_row_ends", None)
+    monkeypatch.setattr(RowReader, "iter_row_bounds", None)
     assert told(type_code, body, compiled=True) == 40
 
 
 def test_images_with_some_of_the_columns_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RowReader, "iter_row_ends", None)
+    monkeypatch.setattr(RowReader, "iter_row_bounds", None)
     images = b"".join(image([struct.pack("<i", number)]) + row(number, b"y") for number in range(30))
     assert told(_E.UPDATE_ROWS_V1, rows_body(4, images, [[True, False, False, False], [True] * 4]), compiled=True) == 30
 

@@ -6,6 +6,7 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
+from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 from binlogtool.formats.binlog_events.ddl.table_dependencies import Triggers
@@ -141,7 +142,9 @@ def test_triggers_are_known_as_long_as_they_are_there(statement: str, table: str
 
 def test_a_word_inside_of_a_trigger_is_not_its_table() -> None:
     known = Triggers()
-    known.apply_statement("create trigger a after delete on `t``1` for each row insert into on_t values (1)", "d")
+    known.apply_statement(
+        parse_ddl("create trigger a after delete on `t``1` for each row insert into on_t values (1)", "d")
+    )
     assert known.tables == {"d.a": "d.t`1"}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.binlog_events.ddl.statements import find_changed_table
+from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
+from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ from binlogtool.formats.binlog_events.ddl.statements import find_changed_table
     ],
 )
 def test_the_table_is_told(sql: str, name: str) -> None:
-    assert find_changed_table(sql, "d") == name
+    assert find_changed_table(parse_ddl(sql, "d")) == name
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_the_table_is_told(sql: str, name: str) -> None:
     ],
 )
 def test_several_tables_and_procedures_are_not_one_table(sql: str) -> None:
-    assert find_changed_table(sql, "d") is None
+    assert find_changed_table(parse_ddl(sql, "d")) is None
 
 
 @pytest.mark.parametrize("name", ["f", "_f", "$f", "2f", "été", "`a b`", "d2.f", "_d.`f`"])
@@ -44,5 +45,5 @@ def test_several_tables_and_procedures_are_not_one_table(sql: str) -> None:
     "sql", ["INSERT INTO t VALUES ({})", "UPDATE t SET a = 1 + {}", "DELETE FROM t WHERE {} > 0", "REPLACE t SELECT {}"]
 )
 def test_a_function_that_may_be_a_stored_one_may_change_any_table(sql: str, name: str) -> None:
-    assert find_changed_table(sql.format(f"{name}(1)"), "d") is None
-    assert find_changed_table(sql.format(f"{name} /* no */ (1)"), "d") is None
+    assert find_changed_table(parse_ddl(sql.format(f"{name}(1)"), "d")) is None
+    assert find_changed_table(parse_ddl(sql.format(f"{name} /* no */ (1)"), "d")) is None
