@@ -251,7 +251,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         NOT_REVERSIBLE: _make_explanation(
             _E,
-            "A selected change cannot be reversed: no flashback script is written, or (as a warning) it lacks the change.",
+            "A selected change cannot be reversed: there is no flashback script, or it lacks the change (a warning).",
             "The log has a statement instead of changed rows, a table was created, altered or dropped, the row images "
             "lack columns (binlog_row_image), or a foreign key changed rows of another table without an event.",
             "Select the transactions before or after it by GTID, position, time or `--object`; `--skip-ddl` leaves "
