@@ -93,9 +93,10 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                 run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
             troubles += rows.findings
         report_statements(run, log, selection)
-        if tables and (selection.start_time, selection.stop_time) != (None, None):
-            by_time = replace(selection, objects=(), exclude_objects=(), where=None)
-            unmatched = log.find_unmatched(by_time, run.progress.records)
+        has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
+        if tables and (has_times or (is_empty and selection.where is not None)):
+            without_objects = replace(selection, objects=(), exclude_objects=())
+            unmatched = log.find_unmatched(without_objects, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
                 run.say(text)
     report_unmatched_schema(run, options.paths, options.hints.read())

@@ -77,13 +77,18 @@ class UnmatchedNameFinder:
         self._transactions = TransactionRanges()
         self._first_time: int | None = None
         self._last_time: int | None = None
+        self._compared: tuple[tuple[str, str], ...] = ()
+        if selection.where is not None:
+            from binlogtool.query.parse_where import iter_compared_names
+
+            self._compared = tuple(iter_compared_names(selection.where))
 
     @property
     def is_needed(self) -> bool:
         """True if the selection names anything."""
         s = self._selection
         has_names = s.objects or s.exclude_objects or s.types or s.origins or self._needs_transactions
-        return bool(has_names) or self._has_times
+        return bool(has_names or self._compared) or self._has_times
 
     @property
     def _has_times(self) -> bool:
@@ -159,6 +164,8 @@ class UnmatchedNameFinder:
             else:
                 text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
                 missing.append(text + suggest_names(name, self._known_types))
+        if is_empty:
+            absent += self._unmatched_comparisons()
         if is_empty and not missing and not absent:
             absent += self._describe_times()
         bounds = [*self._unmatched_starts(), *self._describe_unreached_stops(), *exclusions]
@@ -169,6 +176,14 @@ class UnmatchedNameFinder:
         if self._first_time is not None and self._last_time is not None:
             first, last = (format_time(one) for one in (self._first_time, self._last_time))
             yield f"the selection contains no record of the log, which goes from {first} to {last}"
+
+    def _unmatched_comparisons(self) -> Iterator[str]:
+        """Yield a message for each object or type of --where that no record has."""
+        for member, name in self._compared:
+            names = self._objects if member == "object" else self._types
+            if name not in names:
+                text = f"--where {member} = {name!r}: no record of the log has this {member}"
+                yield text + (suggest_names(name, names) or _describe_names(names))
 
     def _is_in_schema(self, glob: str) -> bool:
         return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))

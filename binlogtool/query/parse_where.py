@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +18,7 @@ from binlogtool.query.conditions import (
     MEMBERS,
     OPERATORS,
     AndTerm,
+    Comparison,
     Constant,
     MemberPath,
     NotTerm,
@@ -51,6 +54,20 @@ def parse_expression(text: str) -> Term:
             error.loc, _END_MESSAGE.sub("'and', 'or' or the end", error.msg[:1].lower() + error.msg[1:]), text
         ) from None
     return term
+
+
+def iter_compared_names(text: str) -> Iterator[tuple[str, str]]:
+    """Yield ("object" or "type", name) for each name that a condition compares by = or in, but not behind `not`."""
+    terms = [parse_expression(text)]
+    while terms:
+        term = terms.pop(0)
+        if isinstance(term, AndTerm | OrTerm):
+            terms += term.terms
+        elif isinstance(term, Comparison) and term.holds is operator.eq:
+            paths = [one.path for one in term.operands if isinstance(one, MemberPath)]
+            names = [one.value for one in term.operands if isinstance(one, Constant) and isinstance(one.value, str)]
+            if names and paths in ([("object",)], [("type",)]):
+                yield str(paths[0][0]), names[0]
 
 
 def _make_error(at: int, message: str, text: str) -> UsageError:

@@ -43,6 +43,38 @@ def test_what_the_log_does_not_have_is_an_error_with_near_names(
 
 
 @pytest.mark.parametrize(
+    ("where", "texts"),
+    [
+        (
+            "object = 'shop.accs'",
+            ["object = 'shop.accs': no record of the log has this object; did you mean shop.acc?"],
+        ),
+        (
+            "object in ('a.b', 'shop.acc') and size > 9999",
+            ["object = 'a.b': no record of the log has this object; it has"],
+        ),
+        ("size < 4 or after.id > 99", []),
+        ("object = 'shop.acc' and after.id > 99", []),
+        ("not object = 'shop.acc' and size < 4", []),
+        (
+            "not object = 'x' and type = 'WRITE_ROW_V1'",
+            ["type = 'WRITE_ROW_V1': no record of the log has this type; did"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [("dump",), ("dump", "-O", "jsonl"), ("stats",), ("rows", "-O", "jsonl")])
+def test_a_condition_that_names_what_the_log_does_not_have_is_explained(
+    command: tuple[str, ...], where: str, texts: list[str]
+) -> None:
+    done = invoke(*command, "--where", where, LOG)
+    assert (done.code, '"record"' in done.text) == (0, False), done.text
+    assert [line for line in done.err.splitlines() if "no record of the log has" in line] == [
+        line for text in texts for line in done.err.splitlines() if f"--where {text}" in line
+    ]
+    assert done.err.count("no record of the log has") == len(texts), done.err
+
+
+@pytest.mark.parametrize(
     ("to", "selection", "text"),
     [(to, *one) for to in COMMANDS for one in MISSPELT if (to, one[0][0]) != NO_CHOICE],
 )

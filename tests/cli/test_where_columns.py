@@ -34,10 +34,10 @@ def test_one_that_is_like_no_other_is_told_with_those_that_there_are(side: str) 
     [
         ("after.total = -5", SECOND),  # of one of two tables
         ("after.pieces = -5 and after.total = 1", SECOND),  # of two tables, and no row has both
-        ("before.total = 5 and type = 'NONE'", SECOND),
+        ("before.total = 5 and type = 'XID'", SECOND),
         ("after.`@1` = -99", NAMELESS),
         ("after.anything = 1", XLOG),  # its records have no images of rows
-        ("type = 'NONE'", SECOND),
+        ("type = 'XID' and size = 1", SECOND),
     ],
 )
 def test_a_condition_that_no_row_meets_is_no_error(condition: str, log: str) -> None:
