@@ -57,7 +57,7 @@ def parse_expression(text: str) -> Term:
 
 
 def iter_compared_names(text: str) -> Iterator[tuple[str, str]]:
-    """Yield ("object" or "type", name) for each name that a condition compares by = or in, but not behind `not`."""
+    """Yield ("object" or "type", name) for each name that a condition compares by = or in, but not after `not`."""
     terms = [parse_expression(text)]
     while terms:
         term = terms.pop(0)
