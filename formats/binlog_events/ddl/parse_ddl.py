@@ -310,7 +310,8 @@ def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
         return DdlClauses()
     if not ddl.names:
         raise UsageError(_NO_NAME)
-    words = StatementReader(f"{ddl.verb} {ddl.text[ddl.rest :]}").words[1:]
+    head_lines = ddl.text.count("\n", skip_gap(ddl.text), ddl.rest)
+    words = StatementReader(ddl.verb + "\n" * head_lines + " " + ddl.text[ddl.rest :]).words[1:]
     rest = StatementReader.from_words(words)
     if ddl.kind == DATABASE:
         return DdlClauses(words=words)

@@ -165,7 +165,7 @@ class EventEffects(EffectReader):
             for name in sorted({*self._tables_with_rows, *self._create_statements}):
                 if name.startswith(prefix):
                     yield self._empty_table(name)
-        if ddl.clauses.error:
+        if ddl.clauses.error and not ddl.is_temporary:
             table = ddl.altered or ddl.created
             self._forget_definition(table or "")
             self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {ddl.clauses.error}")
