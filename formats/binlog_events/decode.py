@@ -29,13 +29,14 @@ from binlogtool.formats.binlog_events.event_schemas import (
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     HEADER_SIZE,
     KNOWN_FLAGS,
+    KNOWN_ROWS_FLAGS,
     MAGIC,
     MAX_EVENT_SIZE,
     PACKED_HEADER,
@@ -43,6 +44,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
     SERVER_ID_AT,
+    STMT_END,
     EventType,
     FormatDescription,
     iter_block_pieces,
@@ -321,7 +323,6 @@ def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
 
 _T = EventType
 _TEN_YEARS = 10 * 366 * 86400
-_KNOWN_ROW_FLAGS = 0x9F
 _MAX_SERVERS = 1_000
 _CHECKED_CHARS = 32
 """Number of characters of a statement that are checked."""
@@ -413,7 +414,7 @@ def _is_valid_body(code: int, body: bytes, description: FormatDescription, serve
     if code in ROW_EVENTS:
         head = parse_rows_head(code, body, description.table_id_size)
         return (
-            head.table_id > 0 and head.n_cols > 0 and not head.flags & ~_KNOWN_ROW_FLAGS and head.images_at <= len(body)
+            head.table_id > 0 and head.n_cols > 0 and not head.flags & ~KNOWN_ROWS_FLAGS and head.images_at <= len(body)
         )
     value = decode_body(code, body, description, server)
     if code in (_T.QUERY, _T.ANNOTATE_ROWS, _T.ROWS_QUERY):

@@ -576,7 +576,9 @@ class QueryParts(NamedTuple):
 
 parse_query = make_fields_decoder(QUERY, QueryParts)
 parse_load_query = make_fields_decoder(EXECUTE_LOAD_QUERY, QueryParts)
+parse_load_file = make_tuple_decoder(EXECUTE_LOAD_QUERY, "file_id", "fn_pos_start", "fn_pos_end", "dup_handling")
 parse_xid = make_integer_decoder(XID, "xid")
+parse_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 # -- special bodies ----------------------------------------------------------------------------------------------------
 

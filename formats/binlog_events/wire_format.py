@@ -134,6 +134,21 @@ class EventFlag(enum.IntFlag):
 KNOWN_FLAGS = int(sum(EventFlag))
 
 
+class RowsFlag(enum.IntEnum):
+    """Flags of a row event; STMT_END: it is the last row event of its statement."""
+
+    STMT_END = 0x01
+    NO_FOREIGN_KEY_CHECKS = 0x02
+    RELAXED_UNIQUE_CHECKS = 0x04
+    COMPLETE_ROWS = 0x08
+    USE_SQL_FOREIGN_KEY = 0x10
+    NO_CHECK_CONSTRAINT_CHECKS = 0x80
+
+
+STMT_END = RowsFlag.STMT_END.value
+KNOWN_ROWS_FLAGS = int(sum(RowsFlag))
+
+
 class ChecksumAlgorithm(enum.IntEnum):
     """Values of checksum_alg in FORMAT_DESCRIPTION."""
 

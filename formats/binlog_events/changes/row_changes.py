@@ -48,7 +48,7 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     read_query,
 )
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
-from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, QueryKind, TransactionGroups
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
     MAX_CHARACTER_BYTES,
@@ -62,6 +62,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     MYSQL_GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STMT_END,
     EventType,
 )
 from binlogtool.limits import Limits

@@ -63,6 +63,7 @@ _NON_TRANSACTIONAL_ENGINES = frozenset(
 )
 _KEY_CHANGES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.IGNORECASE)
 _MAX_SEARCHED = 1 << 20
+_NO_NAME = "the statement has no name where one is expected"
 
 _KEPT_BY_INDEX_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "CONSTRAINT"))
 _RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
@@ -241,8 +242,11 @@ class _HeadReader:
         while True:
             old_name = self.read_name()
             self.skip(_WAIT)
-            if old_name is None or self.skip(_TO) is None or (new_name := self.read_name()) is None:
-                raise UsageError("RENAME TABLE has no names")
+            if old_name is not None and self.skip(_TO) is None:
+                raise UsageError("RENAME TABLE has no TO")
+            new_name = self.read_name()
+            if old_name is None or new_name is None:
+                raise UsageError(_NO_NAME)
             yield old_name, new_name
             if self.skip(_COMMA) is None:
                 return
@@ -305,8 +309,9 @@ def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
     if ddl.verb not in ("CREATE", "ALTER") or ddl.kind not in (TABLE, DATABASE):
         return DdlClauses()
     if not ddl.names:
-        raise UsageError("the statement has no name where one is expected")
-    words = StatementReader(f"{ddl.verb} {ddl.text[ddl.rest :]}").words[1:]
+        raise UsageError(_NO_NAME)
+    head_lines = ddl.text.count("\n", skip_gap(ddl.text), ddl.rest)
+    words = StatementReader(ddl.verb + "\n" * head_lines + " " + ddl.text[ddl.rest :]).words[1:]
     rest = StatementReader.from_words(words)
     if ddl.kind == DATABASE:
         return DdlClauses(words=words)
@@ -344,6 +349,8 @@ def _find_new_name(clause: Sequence[SqlWord]) -> TableName | None:
         return None
     reader = StatementReader.from_words(clause)
     reader.at = 2 if heads[1:] in (["TO"], ["AS"], ["="]) else 1
+    if reader.at >= len(clause):
+        raise UsageError("ALTER TABLE ... RENAME has no name")
     return reader.read_name()
 
 

@@ -317,16 +317,6 @@ def unquote_sql_name(name: str) -> str:
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-def find_primary_key(sql: str) -> DeclaredKey | None:
-    """Return the primary key of a CREATE TABLE; None if it has none or is not supported."""
-    try:
-        statement = next(iter(split_statements(sql)), None)
-        words = [] if statement is None else split_words(statement)
-    except UsageError:
-        return None
-    return find_declared_key(split_parenthesized(words)[0])
-
-
 def find_declared_key(items: Sequence[list[SqlWord]]) -> DeclaredKey | None:
     """Return the primary key that the items of a table definition declare; None if they declare none."""
     columns = [item for item in items if item and not is_key_clause(item)]

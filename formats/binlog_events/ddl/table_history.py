@@ -50,6 +50,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     UPDATE_ROW_EVENTS,
     EventType,
     FormatDescription,
+    RowsFlag,
     iter_block_pieces,
     read_declared_size,
     unpack_block,
@@ -346,7 +347,6 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
 
 # --- Row changes by foreign keys ---
 
-_NO_FOREIGN_KEY_CHECKS, _USE_SQL_FOREIGN_KEY = 0x02, 0x10
 _CHANGING_STATEMENT = re.compile(r"(DELETE|REPLACE|UPDATE)\b", re.IGNORECASE)
 RowsGetter = Callable[[], Sequence[Mapping[str, Any]]]
 
@@ -382,7 +382,7 @@ class CascadeReporter(msgspec.Struct):
         return (
             event.code in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS
             and self.has_unreported(keys, table)
-            and not event.body[id_size] & (_NO_FOREIGN_KEY_CHECKS | _USE_SQL_FOREIGN_KEY)
+            and not event.body[id_size] & (RowsFlag.NO_FOREIGN_KEY_CHECKS | RowsFlag.USE_SQL_FOREIGN_KEY)
         )
 
     def check_change(

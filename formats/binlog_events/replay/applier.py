@@ -31,14 +31,13 @@ from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     MAX_WORD_SIZE,
     STANDALONE,
-    STMT_END,
     QueryKind,
     XaFinish,
     XaId,
     get_text_kind,
     parse_xa_finish,
 )
-from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS, EventFlag
+from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS, STMT_END, EventFlag
 
 # --- The open transaction of an applier ---
 

@@ -29,7 +29,12 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.format_api.row_outputs import qualify_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
-from binlogtool.formats.binlog_events.ddl.statements import find_primary_key, skip_gap
+from binlogtool.formats.binlog_events.ddl.statements import (
+    DeclaredKey,
+    find_declared_key,
+    skip_gap,
+    split_parenthesized,
+)
 from binlogtool.formats.binlog_events.replay.applier import as_text, classify_statement
 from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
@@ -99,7 +104,7 @@ class EventEffects(EffectReader):
         columns, key = body["columns"], body.get("primary_key")
         if key is not None:
             return KeyedTable(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
-        declared = find_primary_key(self._create_statements[name]) if name in self._create_statements else None
+        declared = find_primary_key(self._create_statements.get(name, ""))
         if declared is None or declared.columns > len(columns):
             return KeyedTable(len(columns), ())
         names = [column.get("name") for column in columns]
@@ -160,7 +165,7 @@ class EventEffects(EffectReader):
             for name in sorted({*self._tables_with_rows, *self._create_statements}):
                 if name.startswith(prefix):
                     yield self._empty_table(name)
-        if ddl.clauses.error:
+        if ddl.clauses.error and not ddl.is_temporary:
             table = ddl.altered or ddl.created
             self._forget_definition(table or "")
             self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {ddl.clauses.error}")
@@ -227,6 +232,11 @@ class EventEffects(EffectReader):
         """Forget the definition of a table."""
         self._create_statements.pop(name, None)
         self._maps.clear()
+
+
+def find_primary_key(create_table: str) -> DeclaredKey | None:
+    """Return the primary key that a CREATE TABLE declares; None if it declares none, or cannot be read."""
+    return find_declared_key(split_parenthesized(parse_ddl(create_table, "").clauses.words)[0])
 
 
 def _iter_whole_rows(name: str, rows: Sequence[Mapping[str, RowValues]]) -> Iterator[StateChange]:

@@ -53,6 +53,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     BoundedReader,
     EventType,
     Lenenc,
+    RowsFlag,
     describe_flags,
     load_lenenc,
     read_lenenc,
@@ -267,10 +268,7 @@ TableMapLookup = Callable[[int], TableMap | None]
 
 _PARTIAL = EventType.PARTIAL_UPDATE_ROWS
 
-_FLAGS = FlagsEnum(
-    Int16ul, STMT_END=0x01, NO_FOREIGN_KEY_CHECKS=0x02, RELAXED_UNIQUE_CHECKS=0x04, COMPLETE_ROWS=0x08,
-    USE_SQL_FOREIGN_KEY=0x10, NO_CHECK_CONSTRAINT_CHECKS=0x80,
-)  # fmt: skip
+_FLAGS = FlagsEnum(Int16ul, RowsFlag)
 
 
 def _head_fields(has_extra_data: bool) -> list[Construct]:

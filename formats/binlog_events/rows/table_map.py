@@ -152,6 +152,11 @@ _METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(
 """Size in bytes and meaning of a column's metadata, by type code."""
 
 
+def get_metadata_size(code: int) -> int:
+    """Return the size in bytes of the metadata of a column by its type code."""
+    return _METADATA_BY_CODE[code][0]
+
+
 def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
     """Yield the metadata of each column; the field is empty and 0 if its type has no metadata."""
     for index, code in enumerate(types):

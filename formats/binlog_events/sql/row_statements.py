@@ -57,7 +57,6 @@ from binlogtool.formats.binlog_events.sql.script_state import (
 )
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
-from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
@@ -65,6 +64,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     HEADER_SIZE,
     ROW_EVENTS,
+    STMT_END,
     TYPE_AT,
     UNCOMPRESSED_ROW_EVENTS,
     UPDATE_ROW_EVENTS,

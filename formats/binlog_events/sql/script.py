@@ -8,7 +8,6 @@ rolled back: its statements before the loss are already in the script, the rest 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,8 +24,16 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
-from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event, parse_query
+from binlogtool.formats.binlog_events.event_schemas import (
+    QueryParts,
+    decode_body,
+    get_event,
+    parse_load_file,
+    parse_query,
+    parse_xa_prepare,
+)
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    ALLOW_PARALLEL,
     PREPARED_XA,
     ROLLBACK_ALTER,
     START_ALTER,
@@ -173,8 +180,6 @@ def _description_key(description: FormatDescription) -> tuple[str, bytes, int | 
 _T = EventType
 LOAD_DATA_EVENTS = (_T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE)
 
-_LOAD_QUERY_FIELDS = struct.Struct("<IIIB")
-_QUERY_HEADER_SIZE = 13
 _DUPLICATES = {1: b" IGNORE", 2: b" REPLACE"}
 
 
@@ -215,7 +220,7 @@ class LoadDataFiles(msgspec.Struct):
             MalformedError: the offsets of the file name do not fit.
             Unwritable: there is no such file, or no directory for it.
         """
-        number, start, end, duplicates = _LOAD_QUERY_FIELDS.unpack_from(context.event.body, _QUERY_HEADER_SIZE)
+        number, start, end, duplicates = parse_load_file(bytes(context.event.body))
         if self.sidecar_files is None:
             raise Unwritable(
                 "LOAD DATA needs a directory for the file whose parts are in the log; give it with --load-files"
@@ -300,8 +305,6 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
 """Database name that a client without --binary-mode can read in a USE command; other names are put in a comment."""
-_ALLOW_PARALLEL = 8
-"""Bit of flags2 in MariaDB's GTID event: replicas may run the transaction in parallel."""
 
 
 @dataclass(slots=True)
@@ -345,7 +348,7 @@ class EventStatementWriter:
         self.transaction.current_owner = context.owner
         self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self.script_filter.hold_transaction_start(self.session)
-        statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
+        statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & ALLOW_PARALLEL))
         statements += set_mariadb_gtid(context.event, gtid, self.session) if self.options.gtids else []
         if gtid.flags2 & PREPARED_XA:
             xa_id = XaId(gtid.format_id or 0, gtid.gtrid or b"", gtid.bqual or b"")
@@ -476,13 +479,10 @@ class EventStatementWriter:
 
     def _write_xa_prepare(self, context: EventContext) -> list[bytes]:
         """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
-        body = decode_body(_T.XA_PREPARE, bytes(context.event.body), context.file.description)
-        data = bytes(context.event.body)[13:]
-        middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(context.event.body[5:9], "little")
-        format_id = int.from_bytes(context.event.body[1:5], "little", signed=True)
-        xid = XaId(format_id, data[:middle], data[middle:]).text.encode()
+        one_phase, *parts = parse_xa_prepare(bytes(context.event.body))
+        xid = XaId(*parts).text.encode()
         self.transaction.take_rollback()
-        return [b"XA COMMIT " + xid + b" ONE PHASE" if context.event.body[0] else b"XA PREPARE " + xid]
+        return [b"XA COMMIT " + xid + b" ONE PHASE" if one_phase else b"XA PREPARE " + xid]
 
     def _keep_for_next_statement(self, context: EventContext) -> list[bytes]:
         """Keep a variable for the next statement; return no statements."""

@@ -31,7 +31,6 @@ from binlogtool.formats.binlog_events.sql.client_statements import STATEMENT_END
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
-    STMT_END,
     GroupStep,
     QueryKind,
     TransactionGroups,
@@ -44,6 +43,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STMT_END,
     UNCOMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,

@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.sql.client_statements import (
     terminate_safe,
 )
 from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
-from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType, FormatDescription
+from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType, FormatDescription, RowsFlag
 
 # --- Session of a statement ---
 
@@ -36,9 +36,6 @@ _FLAG_VARIABLES = (
     (_EXTRA_FLAGS_SINCE, 1 << 30, "system_versioning_insert_history", 1),
 )
 """(first version of MariaDB, or () for all servers; bit of status variable flags2; variable; its value if set)."""
-
-ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
-"""Flags of row events."""
 
 _ROW_SQL_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
 """sql_mode that accepts every value a row of this table can have, including zero dates, and refuses values that a
@@ -216,12 +213,12 @@ _ROW_VARIABLES = {
 
 def row_check_variables(description: FormatDescription) -> dict[int, str]:
     """Return flags of row events -> variables that they turn off."""
-    checks = {
-        ROWS_NO_FOREIGN_KEYS: "@@session.foreign_key_checks",
-        ROWS_RELAXED_UNIQUE: "@@session.unique_checks",
+    checks: dict[int, str] = {
+        RowsFlag.NO_FOREIGN_KEY_CHECKS: "@@session.foreign_key_checks",
+        RowsFlag.RELAXED_UNIQUE_CHECKS: "@@session.unique_checks",
     }
     if description.is_mariadb and description.version >= _CHECKS_SINCE:
-        checks[ROWS_NO_CHECKS] = "@@session.check_constraint_checks"
+        checks[RowsFlag.NO_CHECK_CONSTRAINT_CHECKS] = "@@session.check_constraint_checks"
     return checks
 
 

@@ -27,6 +27,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     QUERY_EVENTS,
     ROW_EVENTS,
     STATEMENT_EVENTS,
+    STMT_END,
     EventType,
 )
 
@@ -314,8 +315,6 @@ EVENTS_ENDING_TRANSACTIONS = frozenset({_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PA
 STANDALONE = 1
 """Bit of flags2 of MariaDB's GTID: no commit event follows."""
 
-STMT_END = 1
-"""Bit of a row event's flags: it is the last row event of its statement."""
 ROW_FLAGS_AT = 6
 """Offset of a row event's flags in the body, after the table id of servers that have one-statement groups."""
 

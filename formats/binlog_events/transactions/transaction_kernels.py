@@ -31,14 +31,13 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     ROW_EVENT,
     STEP_AT,
     STEP_BITS,
-    STMT_END,
     WORD_TABLE,
     build_event_type_flags,
     get_mark,
     is_possible_ddl,
     step_group,
 )
-from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, EventType
+from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, STMT_END, EventType
 
 # --- Kernel that tracks transactions ---
 

@@ -24,9 +24,9 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
+from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, field_offset
 from binlogtool.formats.binlog_events.event_schemas import decode_body
-from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
+from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2, GTID_LOG, read_gtid_text
 from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
 from binlogtool.formats.binlog_events.replay.applier import (
     ExecutedGtids,
@@ -35,7 +35,7 @@ from binlogtool.formats.binlog_events.replay.applier import (
     read_listed_gtids,
 )
 from binlogtool.formats.binlog_events.rows.table_map import check_table_map_without_optional
-from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE, XaId
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     FLAGS_AT,
@@ -579,10 +579,8 @@ _PREFIX_TYPES = _GTID_TYPES | _SESSION_TYPES
 """Events after which MySQL does not truncate, because they belong to the next one."""
 _GROUP_TYPES = _PREFIX_TYPES | {EventType.TABLE_MAP, EventType.ANNOTATE_ROWS}
 """Events after which MariaDB expects more of a statement (`Log_event::is_part_of_group`)."""
-_GNO_AT, _GNO_END = 17, (1 << 63) - 1
+_GNO_AT, _GNO_END = field_offset(GTID_LOG, "gno"), (1 << 63) - 1
 """Offset of the number in the body of MySQL's GTID_LOG event, and the first number that MySQL does not decode."""
-_MARIADB_FLAGS_AT, _STANDALONE = 12, 1
-"""Offset of the flags in the body of MariaDB's GTID event, and the flag of a statement without a transaction."""
 
 
 class CrashRecovery:
@@ -713,7 +711,7 @@ class CrashRecovery:
             return
         if description.is_mariadb:
             self._open_gtids.clear()
-            self._is_standalone = bool(event.body[_MARIADB_FLAGS_AT] & _STANDALONE)
+            self._is_standalone = bool(event.body[FLAGS2] & STANDALONE)
         self._open_gtids += [] if gtid is None else [gtid]
 
     def _visit_mark(self, event: RecoveryEvent, description: FormatDescription) -> None:

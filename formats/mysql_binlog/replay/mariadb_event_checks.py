@@ -9,8 +9,9 @@ from __future__ import annotations
 import zlib
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.event_schemas import decode_body
+from binlogtool.formats.binlog_events.event_schemas import decode_body, parse_load_file, parse_load_query
 from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import get_metadata_size
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
@@ -40,21 +41,9 @@ _LAST_GTID_FIELDS = ("extra_engines", "start_alter_seq", "thread_id")
 """Last fields of a GTID event. If they exceed the event, MariaDB 10.11 was seen to read on, and 11.8 to stop."""
 _GTID_SIZE, _LISTED_GTID_SIZE, _GTID_COUNT_MASK = 19, 16, (1 << 28) - 1
 _PIECE_BYTES = 1 << 20
-_EXECUTE_LOAD_FIXED_SIZE, _MAX_DUP_HANDLING = 26, 2
-_ONE_BYTE_METADATA: frozenset[int] = frozenset(
-    {
-        ColumnType.FLOAT, ColumnType.DOUBLE, ColumnType.TIMESTAMP2, ColumnType.DATETIME2, ColumnType.TIME2,
-        ColumnType.TINY_BLOB, ColumnType.MEDIUM_BLOB, ColumnType.LONG_BLOB, ColumnType.BLOB, ColumnType.GEOMETRY,
-        ColumnType.JSON,
-    }
-)  # fmt: skip
-_TWO_BYTE_METADATA: frozenset[int] = frozenset(
-    {
-        ColumnType.VARCHAR, ColumnType.BIT, ColumnType.NEWDECIMAL, ColumnType.ENUM, ColumnType.SET,
-        ColumnType.VAR_STRING, ColumnType.STRING,
-    }
-)  # fmt: skip
-"""Types of columns by the size of their metadata; other types have none."""
+_MAX_DUP_HANDLING = 2
+_UNCHECKED_METADATA = frozenset((ColumnType.BLOB_COMPRESSED, ColumnType.VARCHAR_COMPRESSED, ColumnType.VECTOR))
+"""Types of columns whose metadata MariaDB's reader does not count."""
 
 
 def accepts_event(code: int, body: bytes, description: FormatDescription) -> bool | None:
@@ -125,15 +114,15 @@ def _accepts_table_map(body: bytes, description: FormatDescription) -> bool:
         size, at = read_lenenc(body, at, len(body))
     except MalformedError:
         return False
-    needed = sum((one in _ONE_BYTE_METADATA) + 2 * (one in _TWO_BYTE_METADATA) for one in types)
+    needed = sum(get_metadata_size(one) for one in types if one not in _UNCHECKED_METADATA)
     return needed <= size and at + size + (count + 7) // 8 <= len(body)
 
 
 def _accepts_file_name(body: bytes) -> bool:
     """Return whether the file name of an EXECUTE_LOAD_QUERY is inside its text, and its way of duplicates is known."""
-    text_size = len(body) - _EXECUTE_LOAD_FIXED_SIZE - body[8] - int.from_bytes(body[11:13], "little") - 1
-    start, end = int.from_bytes(body[17:21], "little"), int.from_bytes(body[21:25], "little")
-    return start <= text_size and end <= text_size and body[25] <= _MAX_DUP_HANDLING
+    text_size = len(parse_load_query(body).sql)
+    _, start, end, duplicates = parse_load_file(body)
+    return bool(start <= text_size and end <= text_size and duplicates <= _MAX_DUP_HANDLING)
 
 
 def _is_unpackable(block: bytes, limit: int) -> bool | None:

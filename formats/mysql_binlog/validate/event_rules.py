@@ -14,13 +14,13 @@ from binlogtool.format_api.layout import Batch, Kernel
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, make_tuple_decoder
 from binlogtool.formats.binlog_events.decode import TableMaps, type_name
 from binlogtool.formats.binlog_events.event_schemas import (
-    XA_PREPARE,
     XA_PREPARE_SIZES,
     Event,
     EventFault,
     decode_body,
     get_event,
     parse_query,
+    parse_xa_prepare,
     parse_xid,
 )
 from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
@@ -37,7 +37,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
     EVENTS_OUTSIDE_GROUPS,
     NO_GROUP,
-    STMT_END,
     GroupStep,
     QueryKind,
     TransactionGroups,
@@ -53,6 +52,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     KNOWN_FLAGS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STMT_END,
     EventFlag,
     EventType,
     FormatDescription,
@@ -527,7 +527,6 @@ def find_xa_id_fault(body: bytes) -> str | None:
 
 
 _read_xa_sizes = make_tuple_decoder(XA_PREPARE_SIZES, "gtrid_len", "bqual_len")
-_read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
 class CommitRules:
@@ -556,7 +555,7 @@ class CommitRules:
     def check_prepare(self, event: Event) -> Iterator[EventFault]:
         """Yield faults of an XA_PREPARE event."""
         try:
-            one_phase, *xid_parts = _read_xa_prepare(bytes(event.body))
+            one_phase, *xid_parts = parse_xa_prepare(bytes(event.body))
         except MalformedError as error:
             yield EventFault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
             return

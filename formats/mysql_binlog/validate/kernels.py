@@ -43,7 +43,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     ROW_FLAGS_AT,
     STANDALONE,
     STATEMENT,
-    STMT_END,
     group_after,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -53,8 +52,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     GTID,
     GTID_LOG,
     INTVAR,
+    KNOWN_ROWS_FLAGS,
     QUERY,
     RAND,
+    STMT_END,
     TABLE_MAP,
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
@@ -136,7 +137,7 @@ LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, 
 CASE_MASK = 0xDF
 """Mask that turns ASCII letters into upper case."""
 
-RARE_ROW_FLAGS = 0xFFFF & ~0x9F
+RARE_ROW_FLAGS = 0xFFFF & ~KNOWN_ROWS_FLAGS
 """Flags of row events at which the kernel stops."""
 ROW_HEADER_SIZE = 8
 """Size of the table id and the flags of a row event or a TABLE_MAP."""

@@ -22,6 +22,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     strip_ignored_comments,
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
+from binlogtool.formats.binlog_events.replay.effects import find_primary_key
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import is_stored_program, reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name
@@ -114,7 +115,7 @@ def for_tables(sql: bytes) -> None:
     statements.may_be_table_statement(sql)
     statements.mentions_any_table(text, "d", ["d.t"])
     str(ddl.can_roll_back)
-    statements.find_primary_key(text)
+    find_primary_key(text)
 
 
 @contextmanager

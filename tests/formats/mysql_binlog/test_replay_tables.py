@@ -11,11 +11,10 @@ from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import (
     DeclaredKey,
-    find_primary_key,
     mentions_any_table,
     split_statements,
 )
-from binlogtool.formats.binlog_events.replay.effects import EventEffects
+from binlogtool.formats.binlog_events.replay.effects import EventEffects, find_primary_key
 from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe
 
 
