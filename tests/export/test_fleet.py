@@ -303,7 +303,7 @@ def test_errors_cross_to_the_driver() -> None:
         verify_and_replay_jobs.result_or_raise(UsageError("y"))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.spark(alone=True)
 def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
     logs = [str(samples / "drizzle" / "basic-checksum.log")] * 20_000
