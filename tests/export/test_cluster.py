@@ -28,7 +28,7 @@ CONVERSIONS = [
     (MARIADB, "records"), (MARIADB, "rows"), (MARIADB, "debezium"),
     (TARANTOOL, "records"), (TARANTOOL, "rows"), (MYSQL, "debezium"),
 ]  # fmt: skip
-FLEET = 3000 if EXHAUSTIVE else 300
+FLEET = 3000 if EXHAUSTIVE else 90
 
 
 @pytest.fixture(scope="module")

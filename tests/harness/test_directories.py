@@ -89,7 +89,7 @@ def test_what_plans_and_replays_keep_of_a_file_is_bounded(words: str, corpus: Pa
 
     Caches of 1,000 entries are full in both runs.
     """
-    few_files, many_files = (2000, 4000) if EXHAUSTIVE else (1100, 2100)
+    few_files, many_files = 2000, 4000
     few, many = (
         run(tmp_path, words, str(directory(corpus, tmp_path, count)), backend="auto")
         for count in (few_files, many_files)

@@ -127,7 +127,7 @@ def test_a_repair_changes_no_state(corpus: Path, tmp_path: Path, set_: str) -> N
         assert after is not None and after[0].digest == before[0].digest, path
         assert after[0].decisions["applied"] == before[0].decisions["applied"], path
         repaired += 1
-    assert repaired >= 3
+    assert repaired >= (3 if EXHAUSTIVE else 1)
 
 
 # -- one log, split ----------------------------------------------------------------------------------------------------
@@ -277,12 +277,12 @@ def test_a_state_that_goes_to_disk_is_the_same(samples: Path) -> None:
     assert [(one.keys, one.digest) for one in small.objects] == [(one.keys, one.digest) for one in large.objects]
 
 
-KEYS = 1_000_000 if EXHAUSTIVE else 250_000
+KEYS = 1_000_000
 
 
 @pytest.mark.full
 def test_more_keys_than_memory_need_no_more_memory(tmp_path: Path) -> None:
-    """A log of distinct keys: their entries, 500 bytes each, take more than the bound of 64 MiB."""
+    """A log of distinct keys: half a gigabyte of entries under a bound of 64 MiB."""
     path, out = tmp_path / make.xlog_name(), tmp_path / "out"
     index = [512, 0, "primary", "tree", {"unique": True, "number": make.NUMBER}, [[0, "unsigned"]]]
     defined = make.small_block(2, {0x10: 288, 0x21: index}).records(np.array([make.FIRST_LSN]))
