@@ -236,7 +236,7 @@ def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: s
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["dump", "hexdump"])
+@pytest.mark.parametrize("way", take_sample(["dump", "hexdump"], 2, 1))
 def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, way: str) -> None:
     raw = on_terminal(*WAYS[way], long).raw
     assert b"\x1b[K" not in raw[raw.index(b"\n") :]

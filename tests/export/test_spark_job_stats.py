@@ -23,7 +23,7 @@ from binlogtool.export.spark_settings import SparkMaster, describe_paths, descri
 from binlogtool.limits import MIB
 from binlogtool.spark import session
 from binlogtool.spark.session import ExecutorWatch, SparkJobSession, configured_executors, write_package_zip
-from tests.export.cluster import cluster, executors, find_writer
+from tests.export.cluster import executors, find_writer
 
 PATIENCE_S = 300.0
 
@@ -167,25 +167,25 @@ def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic(tmp_path_factory.mktemp("log"), 48 * MIB, 1)
 
 
-class RunningCluster(NamedTuple):
-    """A cluster of two workers, and a session on it. folder: where they work."""
+class ClusterSession(NamedTuple):
+    """A session on a cluster. folder: where its workers work."""
 
     folder: Path
     session: SparkJobSession
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder) as url, session.open_session(SparkMaster(url, wait_executors=20.0)) as opened:
-        yield RunningCluster(folder, opened)
+def running(cluster_of_two: tuple[Path, str]) -> Iterator[ClusterSession]:
+    folder, url = cluster_of_two
+    with session.open_session(SparkMaster(url, wait_executors=20.0)) as opened:
+        yield ClusterSession(folder, opened)
 
 
 @pytest.mark.full
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["records", pytest.param("rows", marks=pytest.mark.nightly)])
 def test_a_killed_executor_is_told_and_nothing_is_missing(
-    running: RunningCluster, big_log: Path, tmp_path: Path, kind: str
+    running: ClusterSession, big_log: Path, tmp_path: Path, kind: str
 ) -> None:
     """The rows are those of this process; nothing of the lost attempts is left."""
     here, out, killed = tmp_path / "here", tmp_path / "out", list[int]()
@@ -214,7 +214,7 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(
 @pytest.mark.full
 @pytest.mark.spark
 def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(
-    running: RunningCluster, big_log: Path, tmp_path: Path
+    running: ClusterSession, big_log: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     words = ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"]
