@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.package_figures.modules import tree
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SPEC = re.compile(r"docs/spec/([\w-]+(?:\.\w+)?)(?:#([\w-]*))?")
@@ -107,7 +109,7 @@ def build_index() -> Index:
     """Read the names of all modules and classes of the product, and the modules of its tools."""
     index = Index({}, {})
     for name, path in product_files():
-        _add_module(index, name, _parse(path.read_text("utf-8")))
+        _add_module(index, name, tree(path))
     for folder in ("bench", "docs", "tests", "examples"):
         for path in (ROOT / folder).rglob("*.py"):
             parts = [p for p in path.relative_to(ROOT).with_suffix("").parts if p != "__init__"]
@@ -168,16 +170,11 @@ def _defined_at_margin(source: str) -> set[str]:
 
 
 @cache
-def _parse(source: str) -> ast.Module:
-    return ast.parse(source)
-
-
-@cache
-def docstrings(source: str) -> list[tuple[int, str]]:
+def docstrings(path: Path) -> list[tuple[int, str]]:
     """Return (line, text) of every string that is a statement: docstrings, and texts below assignments."""
     return [
         (node.lineno, node.value.value)
-        for node in ast.walk(_parse(source))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
     ]
 
