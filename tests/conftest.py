@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.generated.packing import unpacked
-from tests.sampling import EXHAUSTIVE
+from tests.sampling import EXHAUSTIVE, choose_cases
 
 pytest_plugins = ("tests.parallel",)
 
@@ -28,12 +29,22 @@ FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / 
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs the full corpus where it is missing."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs the full corpus where it is missing; leave cases of long tests to the nightly run."""
     missing = pytest.mark.skip(reason="the full corpus is not beside this checkout")
+    cases: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if item.get_closest_marker("full_corpus") and not FULL_CORPUS.is_dir():
+        marks = {mark.name for mark in item.iter_markers()}
+        if "full_corpus" in marks and not FULL_CORPUS.is_dir():
             item.add_marker(missing)
+        if marks & {"full", "full_corpus", "server"} and "nightly" not in marks and hasattr(item, "callspec"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(cast(pytest.Function, item))
+    left_out = set[pytest.Item]()
+    for test, functions in cases.items():
+        chosen = choose_cases(test, [function.callspec.params for function in functions])
+        left_out.update(function for index, function in enumerate(functions) if index not in chosen)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
 
 
 @pytest.fixture(scope="session")

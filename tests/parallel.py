@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+READERS_OF_SOURCES = ("test_layers", "test_references", "test_spellings")
+"""Test files that parse all modules: one worker runs them, and parses each module once."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,6 +79,8 @@ def _group(item: pytest.Item) -> str | None:
         return "spark"
     if item.get_closest_marker("server"):
         return f"server-{item.path.stem}"
+    if item.path.stem in READERS_OF_SOURCES:
+        return "sources"
     return None if item.get_closest_marker("full") else item.nodeid.partition("::")[0]
 
 

@@ -200,6 +200,7 @@ READERS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", READERS)
 @pytest.mark.parametrize("name", OTHER_SETS)
 def test_every_reader_reports_a_missing_file_in_the_words_of_verify(name: str, command: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from binlogtool.terminal.progress import ProgressDisplay
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import plain_log
 from tests.cli.terminal import Shown, on_terminal
+from tests.sampling import take_sample
 
 PROGRESS = re.compile(r"\d %|/s\b")
 
@@ -227,7 +228,7 @@ WAYS = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", take_sample(WAYS, 2))
 def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: str) -> None:
     shown = on_terminal(*WAYS[way], long)
     assert shown.code in (0, 1)
@@ -235,7 +236,7 @@ def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: s
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("way", ["dump", "hexdump"])
+@pytest.mark.parametrize("way", take_sample(["dump", "hexdump"], 2, 1))
 def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, way: str) -> None:
     raw = on_terminal(*WAYS[way], long).raw
     assert b"\x1b[K" not in raw[raw.index(b"\n") :]
@@ -245,8 +246,9 @@ def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, wa
 @pytest.mark.parametrize(
     ("way", "columns"),
     [
-        *(("dump", 80), ("verify", 80), ("replay", 80), ("plan", 80), ("dump", 40)),
+        *(("dump", 40), ("replay", 80)),
         *(pytest.param(way, 40, marks=pytest.mark.nightly) for way in ("verify", "replay", "plan")),
+        *(pytest.param(way, 80, marks=pytest.mark.nightly) for way in ("dump", "verify", "plan")),
     ],
 )
 def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Path, way: str, columns: int) -> None:

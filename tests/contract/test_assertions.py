@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -29,12 +30,13 @@ def silent_returns(tree: ast.AST) -> Iterator[int]:
     """The lines of bare `return`s of tests in front of which nothing was asserted and no helper was called."""
     for test in ast.walk(tree):
         if isinstance(test, ast.FunctionDef) and test.name.startswith("test"):
+            returns = [node for node in ast.walk(test) if isinstance(node, ast.Return) and node.value is None]
+            if not returns:
+                continue
             checks = [node.lineno for node in ast.walk(test) if isinstance(node, ast.Assert | ast.With)
                       or (isinstance(node, ast.Call) and ast.unparse(node.func) in CHECKING)]  # fmt: skip
             first = min(checks, default=test.end_lineno or 0)
-            for node in ast.walk(test):
-                if isinstance(node, ast.Return) and node.value is None and node.lineno <= first:
-                    yield node.lineno
+            yield from (node.lineno for node in returns if node.lineno <= first)
 
 
 CHECKING = {"compare"}
@@ -43,11 +45,13 @@ CHECKING = {"compare"}
 
 def found(rule: Callable[[ast.AST], Iterator[int]]) -> list[str]:
     """The places in all tests."""
-    return [
-        f"{path.relative_to(TESTS)}:{line}"
-        for path in sorted(TESTS.rglob("*.py"))
-        for line in rule(ast.parse(path.read_text("utf-8")))
-    ]
+    return [f"{path.relative_to(TESTS)}:{line}" for path in sorted(TESTS.rglob("*.py")) for line in rule(parsed(path))]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The module, parsed once for all rules."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def test_no_more_assertions_accept_two_answers() -> None:

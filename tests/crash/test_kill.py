@@ -23,6 +23,7 @@ from binlogtool.repair.undo_file import read_undo_file
 from binlogtool.repair.undo_repair import apply_undo
 from tests.cli.samples import plain_log
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
+from tests.sampling import EXHAUSTIVE, take_sample
 
 TORN = plain_log()[:-10]
 REPAIRED = plain_log()[:190]
@@ -148,6 +149,9 @@ Contents = dict[str, bytes]
 LOG = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2)))
 LAST = len(add_txn(0, 2, killed(2)))
 LOCK = {"binlog.lock": b""}
+REPLACED, CREATED = pytest.param(True, id="replaced"), pytest.param(False, id="created")
+"""Whether the list of files is there before the repair."""
+
 REPAIRED_FILES = {"binlog.0000": LOG[:-LAST], "binlog.meta": meta([0])} | LOCK
 
 
@@ -162,7 +166,7 @@ def partly(now: Contents, before: Contents, after: Contents) -> bool:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
+@pytest.mark.parametrize("listed", take_sample([REPLACED, CREATED], 2))
 def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     """A torn log of Manticore, and its list that names a file that is not there, or no list: both change, or none."""
     files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
@@ -234,7 +238,7 @@ def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_pa
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
+@pytest.mark.parametrize("listed", take_sample([REPLACED, CREATED], 2, 1))
 def test_w1_killed_while_several_files_are_restored_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
     files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
     ends: Counter[str] = Counter()
@@ -266,7 +270,7 @@ def test_w1_killed_while_several_files_are_restored_the_next_run_finishes_it(tmp
 @pytest.mark.full
 def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
     """Threads stand for processes: the locks belong to the open files, not to the process."""
-    tries, outcomes = 40, Counter[str]()
+    tries, outcomes = 40 if EXHAUSTIVE else 12, Counter[str]()
     for _ in range(tries):
         torn.unlink()
         torn.write_bytes(TORN)

@@ -11,6 +11,7 @@ from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, R
 from binlogtool.repair.undo_repair import apply_undo
 from tests.crash.disk import Disk, Operation
 from tests.crash.runs import LOG, Case
+from tests.sampling import take_sample
 
 CASES = ("cut", "rewrite", "several", "removal", "creation")
 KINDS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "EACCES", "short", "fsync", "memory")
@@ -82,7 +83,7 @@ def test_w3_whatever_fails_the_original_is_intact_or_restored(case: Case, kind: 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", take_sample(KINDS, 2))
 def test_w3_whatever_fails_in_an_undo_it_can_be_done_again(case: Case, kind: str) -> None:
     repaired = copy.deepcopy(case.disk)
     undo = case.apply(repaired)

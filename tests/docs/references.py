@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.package_figures.modules import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,11 +109,11 @@ def build_index() -> Index:
     """Read the names of all modules and classes of the product, and the modules of its tools."""
     index = Index({}, {})
     for name, path in product_files():
-        _add_module(index, name, ast.parse(path.read_text("utf-8")))
+        _add_module(index, name, tree(path))
     for folder in ("bench", "docs", "tests", "examples"):
         for path in (ROOT / folder).rglob("*.py"):
             parts = [p for p in path.relative_to(ROOT).with_suffix("").parts if p != "__init__"]
-            index.modules.setdefault(".".join(parts), set()).update(_defined(ast.parse(path.read_text("utf-8")).body))
+            index.modules.setdefault(".".join(parts), set()).update(_defined_at_margin(path.read_text("utf-8")))
     for name in list(index.modules):
         while "." in name:
             name, _, child = name.rpartition(".")
@@ -159,11 +161,22 @@ def _defined(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of every string that is a statement: docstrings, and texts below assignments."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
+def _defined_at_margin(source: str) -> set[str]:
+    """Return the names that a module of the tools defines, by its text: to parse them all takes seconds."""
+    names = set(re.findall(r"^(?:async def|def|class) (\w+)", source, re.MULTILINE))
+    for targets in re.findall(r"^(\w+(?:, \w+)*)(?:: [^=\n]+)? = ", source, re.MULTILINE):
+        names.update(targets.split(", "))
+    return names
+
+
+@cache
+def docstrings(path: Path) -> list[tuple[int, str]]:
+    """Return (line, text) of every string that is a statement: docstrings, and texts below assignments."""
+    return [
+        (node.lineno, node.value.value)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
 
 
 def heading_slugs(text: str) -> set[str]:

@@ -29,7 +29,7 @@ def test_every_reference_to_a_specification_names_a_file_and_a_heading() -> None
 
 
 def test_every_path_of_the_project_in_backticks_exists() -> None:
-    texts = [(path, text) for _, path in product_files() for _, text in docstrings(path.read_text("utf-8"))]
+    texts = [(path, text) for _, path in product_files() for _, text in docstrings(path)]
     texts += [(path, path.read_text("utf-8")) for path in documents()]
     assert [f"{path.relative_to(ROOT)}: {name}" for path, text in texts for name in missing_paths(text)] == []
 
@@ -38,7 +38,7 @@ def test_every_dotted_name_of_a_docstring_exists(index: Index) -> None:
     assert [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for module, path in product_files()
-        for line, text in docstrings(path.read_text("utf-8"))
+        for line, text in docstrings(path)
         for name in stale_names(text, module, index)
     ] == []
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import EnvelopeColumns
+from tests.export.cluster import cluster
 from tests.export.store import KEYS, serving
 
 
@@ -22,6 +24,21 @@ def spark_session() -> Iterator[Any]:
             patch.setenv(name, value)
         with open_session("local[2]") as session:
             yield session
+
+
+class RunningCluster(NamedTuple):
+    """A Spark cluster of two workers. folder: where they work."""
+
+    folder: Path
+    url: str
+
+
+@pytest.fixture(scope="session")
+def cluster_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A cluster for all tests that need one; its workers have the environment of the time at which it began."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with cluster(folder) as url:
+        yield RunningCluster(folder, url)
 
 
 @pytest.fixture(scope="module")

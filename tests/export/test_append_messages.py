@@ -21,6 +21,7 @@ def lines_of(out: Path) -> list[bytes]:
     return [line for part in lines for line in part]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("envelope", ["debezium", "maxwell", "canal"])
 @pytest.mark.parametrize("kind", LOGS)
 def test_messages_of_a_log_that_grows_are_those_of_one_conversion(

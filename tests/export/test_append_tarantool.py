@@ -16,8 +16,9 @@ import pytest
 from tests.export.appending import Key, append, commit, demand_files, demand_kill, keys, run_killed
 from tests.export.killing import NIGHTLY, Killer, can_trace
 from tests.formats.tarantool.server import program
+from tests.sampling import EXHAUSTIVE
 
-ROUNDS = 8
+ROUNDS = 8 if EXHAUSTIVE else 4
 WRITER = """
 local folder, seed, pause = arg[1], tonumber(arg[2]), tonumber(arg[3])
 box.cfg{work_dir = folder, wal_dir = 'wal', memtx_dir = 'snap', vinyl_dir = 'snap', log = 'server.log',

@@ -23,6 +23,7 @@ from binlogtool.export.table_files import read_tables
 from tests.cli.invoke import invoke
 from tests.export.test_row_tasks import ONE, TWO, int32, rows_event, write_log
 from tests.harness.mysql_writer import query, transaction
+from tests.sampling import EXHAUSTIVE
 
 COMMAND = [sys.executable, "-m", "binlogtool", "convert", "--append", "--per-table", "--to", "parquet"]
 
@@ -117,7 +118,7 @@ def test_runs_that_are_killed_add_every_row_once(samples: Path, tmp_path: Path) 
     for path, data in whole.items():
         for end in (len(data) // 3, len(data) // 2, len(data)):
             path.write_bytes(data[:end])
-            for _ in range(4):
+            for _ in range(4 if EXHAUSTIVE else 1):
                 with subprocess.Popen([*COMMAND, "-o", str(out), str(log)], stdout=-3, stderr=-3) as process:
                     try:
                         process.communicate(timeout=choose.uniform(0.3, 1.2))
@@ -125,7 +126,7 @@ def test_runs_that_are_killed_add_every_row_once(samples: Path, tmp_path: Path) 
                         process.send_signal(signal.SIGKILL)
                         killed += 1
     done = subprocess.run([*COMMAND, "--final", "-o", str(out), str(log)], capture_output=True, check=False)
-    assert done.returncode == 0 and killed > 2
+    assert done.returncode == 0 and killed > (2 if EXHAUSTIVE else 0)
     assert without_nulls(rows_of(out)) == without_nulls(rows_at_once(log, tmp_path / "once"))
     listed = {one["path"] for one in committed(out)["outputs"]}
     assert {str(path.relative_to(out)) for path in out.rglob("part-*")} == listed

@@ -282,8 +282,8 @@ def victims(session):
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.full
-@pytest.mark.parametrize("who", take_sample([pytest.param(WORKERS, id="workers"), pytest.param(JAVA, id="java")], 2))
+@pytest.mark.nightly
+@pytest.mark.parametrize("who", [pytest.param(WORKERS, id="workers"), pytest.param(JAVA, id="java")])
 def test_a_process_that_is_killed_in_the_middle_costs_one_line_or_nothing(who: str, big: Path, work: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", "import os\n" + who + DYING, str(big), str(work / "out")]

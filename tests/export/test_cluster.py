@@ -15,7 +15,7 @@ from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.report.diagnosis_and_replay import replay_to_json
 from binlogtool.spark.session import SparkJobSession, open_session
-from tests.export.cluster import bare_python, cluster
+from tests.export.cluster import bare_python
 from tests.export.reports import as_json
 from tests.export.store import keys_below, put
 from tests.sampling import EXHAUSTIVE, take_sample
@@ -28,14 +28,14 @@ CONVERSIONS = [
     (MARIADB, "records"), (MARIADB, "rows"), (MARIADB, "debezium"),
     (TARANTOOL, "records"), (TARANTOOL, "rows"), (MYSQL, "debezium"),
 ]  # fmt: skip
-FLEET = 3000 if EXHAUSTIVE else 300
+FLEET = 3000 if EXHAUSTIVE else 90
 
 
 @pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory, store: Any) -> Iterator[SparkJobSession]:
+def remote(store: Any, request: pytest.FixtureRequest) -> Iterator[SparkJobSession]:
     """A session on a cluster whose Python has no binlogtool. Its workers know where the store is."""
-    folder = tmp_path_factory.mktemp("cluster")
-    with pytest.MonkeyPatch.context() as patch, cluster(folder) as url:
+    folder, url = request.getfixturevalue("cluster_of_two")
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(bare_python(folder)))
         with open_session(url) as session:
             yield session

@@ -87,10 +87,10 @@ def test_a_conversion_in_spark_that_is_interrupted_leaves_nothing(stage: str, sa
 
 
 @pytest.mark.parametrize(("to", "stage"), [
-    ("orc", "reading headers"),
+    pytest.param("orc", "reading headers", marks=pytest.mark.full),
     ("csv", "converting"),
-    ("json", "written"),
-    ("avro", "converting"),
+    pytest.param("json", "written", marks=pytest.mark.full),
+    pytest.param("avro", "converting", marks=pytest.mark.full),
 ])  # fmt: skip
 def test_a_table_that_is_interrupted_leaves_nothing(to: str, stage: str, samples: Path, tmp_path: Path) -> None:
     interrupt_conversion(to, stage, samples / LOGS["drizzle"], tmp_path)

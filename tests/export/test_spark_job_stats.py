@@ -9,20 +9,21 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import binlogtool
 from bench.mysql_log import synthetic
+from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import ProgressStep, WeightedProgress, describe_job_stats
 from binlogtool.export.spark_settings import SparkMaster, describe_paths, describe_work
 from binlogtool.limits import MIB
 from binlogtool.spark import session
-from binlogtool.spark.session import ExecutorWatch, configured_executors, write_package_zip
-from tests.cli.invoke import invoke
-from tests.export.cluster import cluster, executors, find_writer
+from binlogtool.spark.session import ExecutorWatch, SparkJobSession, configured_executors, write_package_zip
+from tests.export.cluster import executors, find_writer
 
 PATIENCE_S = 300.0
 
@@ -163,24 +164,38 @@ def kill_when_writing(folder: Path, output: Path, count: int, killed: list[int],
 
 @pytest.fixture(scope="module")
 def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return synthetic(tmp_path_factory.mktemp("log"), 160 * MIB, 1)
+    return synthetic(tmp_path_factory.mktemp("log"), 48 * MIB, 1)
+
+
+class ClusterSession(NamedTuple):
+    """A session on a cluster. folder: where its workers work."""
+
+    folder: Path
+    session: SparkJobSession
+
+
+@pytest.fixture(scope="module")
+def running(cluster_of_two: tuple[Path, str]) -> Iterator[ClusterSession]:
+    folder, url = cluster_of_two
+    with session.open_session(SparkMaster(url, wait_executors=20.0)) as opened:
+        yield ClusterSession(folder, opened)
 
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["records", "rows"])
-def test_a_killed_executor_is_told_and_nothing_is_missing(big_log: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["records", pytest.param("rows", marks=pytest.mark.nightly)])
+def test_a_killed_executor_is_told_and_nothing_is_missing(
+    running: ClusterSession, big_log: Path, tmp_path: Path, kind: str
+) -> None:
     """The rows are those of this process; nothing of the lost attempts is left."""
-    home, here, out, killed = tmp_path / "cluster", tmp_path / "here", tmp_path / "out", list[int]()
-    home.mkdir()
+    here, out, killed = tmp_path / "here", tmp_path / "out", list[int]()
     options: dict[str, Any] = {"per_table": kind == "rows"}
     expected = binlogtool.convert([big_log], "parquet", here, **options)
     said: list[ProgressStep] = []
-    with cluster(home) as url:
-        killer = threading.Thread(target=kill_when_writing, args=(home, out, 1, killed, []), daemon=True)
-        killer.start()
-        done = binlogtool.convert([big_log], "parquet", out, master=url, on_step=said.append, **options)
-        killer.join()
+    killer = threading.Thread(target=kill_when_writing, args=(running.folder, out, 1, killed, []), daemon=True)
+    killer.start()
+    done = binlogtool.convert([big_log], "parquet", out, session=running.session, on_step=said.append, **options)
+    killer.join()
     spark = done.details["spark"]
     assert len(killed) == 1 and len(spark["lost"]) == 1 and "code 137" in spark["lost"][0]
     assert spark["tried_again"] >= 1 and spark["engines"] == [binlogtool.resolve_backend()]
@@ -193,36 +208,26 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(big_log: Path, tmp_pat
     far = [step.done for step in said]
     assert far == sorted(far) and far[-1] <= said[-1].total
     stages = list(dict.fromkeys(step.stage for step in said if not step.stage.startswith("waiting")))
-    assert stages[:3] == ["starting Spark", "reading headers", "converting"]
+    assert stages[:2] == ["reading headers", "converting"]
 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(big_log: Path, tmp_path: Path) -> None:
-    home, out = tmp_path / "cluster", tmp_path / "out"
-    home.mkdir()
-    with cluster(home) as url:
-        words = ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"]
-        workers = [int(one) for one in subprocess.run(words, capture_output=True, text=True).stdout.split()]
-        killed: list[int] = []
-        killer = threading.Thread(target=kill_when_writing, args=(home, out, 2, killed, workers), daemon=True)
-        killer.start()
-        options = (
-            "--to",
-            "parquet",
-            "-o",
-            str(out),
-            "--conf",
-            "spark.binlogtool.waitExecutors=20s",
-            "--progress",
-            "plain",
-        )
-        done = invoke("convert", *options, "--master", url, str(big_log))
-        killer.join()
-        for process in workers:
-            os.kill(process, signal.SIGCONT)
-    *steps, last = done.err.splitlines()
+def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(
+    running: ClusterSession, big_log: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"]
+    workers = [int(one) for one in subprocess.run(words, capture_output=True, text=True).stdout.split()]
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_when_writing, args=(running.folder, out, 2, killed, workers), daemon=True)
+    killer.start()
+    said: list[ProgressStep] = []
+    with pytest.raises(InputOutputError, match=r"^no executor for 20 seconds: [^\n]*$"):
+        binlogtool.convert([big_log], "parquet", out, session=running.session, on_step=said.append)
+    killer.join()
+    for process in workers:
+        os.kill(process, signal.SIGCONT)
     assert len(killed) == len(workers) == 2
-    assert done.code == 4 and "no executor for 20 seconds" in last
-    assert any("waiting for executors: 0 of 2" in step for step in steps), done.err
+    assert any(step.stage == "waiting for executors: 0 of 2" for step in said), said
     assert not out.exists() and not list(tmp_path.glob("out.tmp-*"))

@@ -41,7 +41,13 @@ def hostile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", [["--jobs", "2"], ["--master", "local[2]"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--jobs", "2"],
+        pytest.param(["--master", "local[2]"], marks=[pytest.mark.spark(alone=True), pytest.mark.nightly]),
+    ],
+)
 def test_workers_import_nothing_from_the_working_directory(hostile: Path, words: list[str]) -> None:
     """The program itself is started as its script starts it: without the working directory in its path."""
     line = [sys.executable, "-P", "-m", "binlogtool", "verify", *words, "d/1188", "d/2188"]
@@ -54,11 +60,14 @@ def test_workers_import_nothing_from_the_working_directory(hostile: Path, words:
 @pytest.mark.full
 @pytest.mark.spark(alone=True)
 def test_spark_and_its_workers_work_in_a_private_directory(hostile: Path) -> None:
-    """Both Java and the Python that runs tasks; it is gone when they are."""
+    """Both Java and the Python that runs tasks; it is gone when they are. Tasks import nothing from elsewhere."""
     program = """
 import os
+import binlogtool
 from binlogtool.spark.session import open_session
 with open_session("local[1]") as session:
+    reports = binlogtool.verify_fleet(["d/1188", "d/2188"], session=session)
+    print(*(sum(file.records for file in report.files) for report in reports))
     context = session.spark.sparkContext
     java = os.readlink(f"/proc/{context._gateway.proc.pid}/cwd")
     print(session.folder, java, *context.parallelize([0], 1).map(lambda _: os.getcwd()).collect())
@@ -66,7 +75,8 @@ with open_session("local[1]") as session:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-P", "-c", program]
     done = subprocess.run(line, cwd=hostile, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    folder, java, worker = done.stdout.split()
+    *records, folder, java, worker = done.stdout.split()
+    assert records == ["565", "565"], done.stderr
     assert java == worker == folder != str(hostile)
     assert not Path(folder).exists()
     assert list(hostile.glob("RAN-*")) == []

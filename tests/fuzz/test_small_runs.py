@@ -25,7 +25,7 @@ def holds(
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_some_inputs_of_every_target_break_no_promise(corpus: Path, tmp_path: Path, target: str) -> None:
-    holds(corpus, target, tmp_path, 16, 8, ENGINES[:1])
+    holds(corpus, target, tmp_path, 8, 4, ENGINES[:1])
 
 
 @pytest.mark.parametrize("first", [61, 97, 792])

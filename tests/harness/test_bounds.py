@@ -10,6 +10,7 @@ from tests.harness.ceilings import FOUND, MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
 from tests.harness.oracle import MARK as END_MARK
 from tests.harness.slowness import slowness
+from tests.sampling import take_sample
 
 STATUSES = {0, 1, 2, 3, 5, 6}
 """2: an output that a format does not have."""
@@ -27,7 +28,10 @@ pytestmark = [pytest.mark.full_corpus, pytest.mark.usefixtures("corpus")]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", [("--max-memory", "64MiB"), ()], ids=["64MiB", "default"])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(("--max-memory", "64MiB"), id="64MiB"), pytest.param((), id="default", marks=pytest.mark.nightly)],
+)
 def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """By the outputs that need it whole."""
     status, peak, _, said = run(tmp_path, *words, "dump", "-O", "sql", str(unpacked(STATEMENT, tmp_path)))
@@ -67,7 +71,8 @@ def test_verify_unpacks_a_statement_of_200_mib_piece_by_piece(tmp_path: Path) ->
     [
         ("verify", 56),
         ("dump -O jsonl", 32),
-        *(pytest.param(*one, marks=pytest.mark.full) for one in (("truncate-to-durable", 56), ("dump -O csv", 32))),
+        pytest.param("truncate-to-durable", 56, marks=pytest.mark.nightly),
+        pytest.param("dump -O csv", 32, marks=pytest.mark.nightly),
     ],
 )
 def test_an_event_that_is_not_compressed_is_held_once_and_copied_once(tmp_path: Path, words: str, size: int) -> None:
@@ -79,7 +84,7 @@ def test_an_event_that_is_not_compressed_is_held_once_and_copied_once(tmp_path: 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", ["verify", *(pytest.param(one, marks=pytest.mark.full) for one in WHOLE)])
+@pytest.mark.parametrize("words", ["verify", *take_sample(WHOLE, 2)])
 def test_an_event_beyond_the_ceiling_is_refused_in_one_line(tmp_path: Path, words: str) -> None:
     log = plain_log(tmp_path, 112 * MIB)
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words.split(), str(log), backend="auto")

@@ -15,7 +15,7 @@ from tests.harness import mutate_ibb, mutate_mysql, oracle, oracle_ibb, oracle_m
 from tests.harness.engine import opinion
 from tests.harness.mutate import tarantool_block
 from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, pieces, samples
-from tests.sampling import EXHAUSTIVE
+from tests.sampling import EXHAUSTIVE, take_sample
 
 pytestmark = pytest.mark.full
 
@@ -136,7 +136,7 @@ def test_an_overwritten_field_is_named(corpus: Path, format: str) -> None:
     wrong = []
     for sample in chosen(corpus, format):
         before = opinion(format, sample.name, sample.data).signature
-        for place in places(format, sample.data):
+        for place in take_sample(places(format, sample.data), 5):
             for data in overwrites(sample.data, place):
                 tried[place.name] += 1
                 seen = opinion(format, sample.name, data)
@@ -196,7 +196,7 @@ def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_check
             payload = sample.data[frame.start + 19 : frame.end]
             payload = oracle.unpacked(payload) if packed else payload
             some = list(tokens(payload))
-            for token in some if FULL else some[:: max(1, len(some) // (20 if EXHAUSTIVE else 12))]:
+            for token in some if FULL else some[:: max(1, len(some) // (20 if EXHAUSTIVE else 5))]:
                 for changed in overwrites(payload, Place("row", token.at, token.width, "big")):
                     tried, sized = tried + 1, sized + token.sized
                     block = tarantool_block(changed)
@@ -216,7 +216,7 @@ def test_an_overwritten_number_in_a_body_never_goes_wrong_even_with_a_right_chec
     """Every 2nd byte of some bodies, and every byte in the full run, overwritten as a number of 1, 2, 4 and 8 bytes."""
     tried = 0
     for sample in list(chosen(corpus, "mysql-binlog"))[: None if FULL else 4]:
-        for frame in sample.walk.frames[: None if FULL else 12]:
+        for frame in take_sample(sample.walk.frames[: None if FULL else 12], 3):
             tail = 4 * frame.fields[-1].name.endswith("crc32")
             header, body = sample.data[frame.start : frame.start + 19], sample.data[frame.start + 19 : frame.end - tail]
             for at in range(0, len(body), 1 if FULL else 1 + len(body) // 12):
@@ -234,7 +234,7 @@ def test_an_overwritten_member_of_a_message_never_goes_wrong_even_with_a_right_c
     """Every byte of some messages set to 0, 1, the largest and the sign bit: tags, lengths, numbers and text alike."""
     tried = 0
     for sample in list(chosen(corpus, "drizzle"))[:3]:
-        for frame in sample.walk.frames[: None if FULL else 6]:
+        for frame in take_sample(sample.walk.frames[: None if FULL else 6], 3):
             message = sample.data[frame.start + 8 : frame.end - 4]
             for at in range(0, min(len(message), 1 << 16), 1 if FULL else 3):
                 for value in (0, 1, 0xFF, 0x80):
@@ -256,7 +256,7 @@ def test_an_overwritten_length_in_a_page_never_goes_wrong_even_with_a_right_chec
         assert size is not None
         for frame in sample.walk.frames:
             lengths = [field.start for field in frame.fields if field.name == "chunk length"]
-            for at in lengths if FULL else lengths[:: 1 + len(lengths) // 4]:
+            for at in lengths if FULL else lengths[:: 1 + len(lengths) // (4 if EXHAUSTIVE else 2)]:
                 for changed in overwrites(sample.data, Place("chunk length", at, 2, "little")):
                     page = mutate_ibb.resealed(changed[frame.start : frame.end], size)
                     data = changed[: frame.start] + page + changed[frame.end :]

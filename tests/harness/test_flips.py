@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 BITS_PER_FILE = (
     {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
     if EXHAUSTIVE
-    else {"tarantool": 12, "drizzle": 40, "mysql-binlog": 8, "mariadb-innodb-binlog": 25}
+    else {"tarantool": 5, "drizzle": 14, "mysql-binlog": 3, "mariadb-innodb-binlog": 8}
 )
 
 

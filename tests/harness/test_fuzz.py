@@ -17,7 +17,7 @@ from tests.sampling import EXHAUSTIVE
 
 pytestmark = pytest.mark.full
 
-INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000 if EXHAUSTIVE else 1_000))
+INPUTS = int(os.environ.get("BINLOGTOOL_FUZZ_INPUTS", 100_000 if FULL else 5_000 if EXHAUSTIVE else 400))
 """Of each format. `tests/fuzz` tries more kinds of damage, and more often."""
 SEED = int(os.environ.get("BINLOGTOOL_FUZZ_SEED", 1))
 SLOWEST = 1.0

@@ -20,9 +20,13 @@ Edges = Mapping[str, Mapping[str, bool]]
 """Who imports whom; True: when it is loaded itself, False: later, inside functions only."""
 
 
-@cache
 def tree(path: Path) -> ast.Module:
-    """What a module says."""
+    """What a module says; parsed once, by whatever link its path leads to it."""
+    return _parse(path.resolve())
+
+
+@cache
+def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 

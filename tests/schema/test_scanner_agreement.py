@@ -573,6 +573,7 @@ def test_any_flipped_bit_is_judged_alike(sample: Sample) -> None:
         data[bit // 8] ^= 1 << bit % 8
 
 
+@pytest.mark.full
 @ALL
 def test_a_scan_may_start_anywhere(sample: Sample) -> None:
     data = sample.file(seed=4, frames=4)
@@ -607,6 +608,7 @@ def test_hostile_lengths_in_every_encoding_are_refused_alike(name: str, value: i
         agree(sample, good + wrong + good)
 
 
+@pytest.mark.full
 @ALL
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 @given(data=st.data())

@@ -21,7 +21,7 @@ import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.repair.plan import RepairPolicy
 from tests.formats.manticore.sphinx_server import Started, program, start
-from tests.sampling import take_sample
+from tests.sampling import EXHAUSTIVE, take_sample
 
 pytestmark = pytest.mark.server
 
@@ -195,7 +195,8 @@ def test_w7_the_server_holds_exactly_the_durable_transactions_of_a_cut_log(corpu
     cut = {case.name: undo for case in all_cases if (undo := repaired(case.folder))}
     forced = {case.name: undo for case in all_cases if case.name not in cut and (undo := emptied(case))}
     assert forced.keys() == {"flip-first-add-index", "log-short-header"}  # no record stands in front of the damage
-    done = [(case, undo) for case in all_cases if (undo := (cut | forced).get(case.name))]
+    every = [(case, undo) for case in all_cases if (undo := (cut | forced).get(case.name))]
+    done = take_sample(every, 3)
     refused_before = 0
     for (case, undo), server in zip(done, started(truth, [case for case, _ in done]), strict=True):
         assert held(server) == truth.predicted(case.base, case.kept(truth.transactions(case.base))), case.name
@@ -203,10 +204,10 @@ def test_w7_the_server_holds_exactly_the_durable_transactions_of_a_cut_log(corpu
         binlogtool.undo(undo)
         os.unlink(undo)
         assert content(case.folder) == case.before, case.name
-    print(f"\nW7 Sphinx: {len(done)} of {len(done)} cut logs, {refused_before} of them refused by the server before")
+    print(f"\nW7 Sphinx: {len(done)} of {len(every)} cut logs, {refused_before} of them refused by the server before")
     assert "cache-torn" not in cut  # the server left this file behind, and takes it as it is
     assert "log-missing" in cut
-    assert (len(done), refused_before) == (18, 12)
+    assert len(every) == 18 and refused_before >= (12 if EXHAUSTIVE else 2)
 
 
 def repaired(folder: Path) -> str | None:
@@ -230,7 +231,8 @@ def emptied(case: Case) -> str | None:
 def test_w7_the_server_holds_exactly_the_provable_transactions_of_a_salvaged_log(corpus: Path, tmp_path: Path) -> None:
     """More than it takes of the damaged log, if it takes that at all."""
     truth = Truth(corpus)
-    chosen = [case for case in cases(truth, tmp_path) if salvaged(case)]
+    every = [case for case in cases(truth, tmp_path) if salvaged(case)]
+    chosen = take_sample(every, 3)
     lost = refused_before = 0
     for case, server in zip(chosen, started(truth, chosen), strict=True):
         transactions = truth.transactions(case.base)
@@ -240,7 +242,7 @@ def test_w7_the_server_holds_exactly_the_provable_transactions_of_a_salvaged_log
         lost += len(transactions) - len(kept)
         refused_before += not case.recorded["server_says"]["server_started"]
     print(f"\nW7 Sphinx: {len(chosen)} salvaged logs, {refused_before} refused before, {lost} transactions lost in all")
-    assert (len(chosen), refused_before, lost) == (12, 7, 7)
+    assert len(every) == 12 and min(refused_before, lost) >= (7 if EXHAUSTIVE else 1)
 
 
 def salvaged(case: Case) -> bool:

@@ -92,6 +92,7 @@ GTIDS = {
 """Random change to a log that was not closed -> GTIDs that MariaDB 11.8 had after its start."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("change", "did"), GTIDS.items())
 def test_gtids_after_recovery_follow_from_the_events_that_mariadb_accepts(
     change: tuple[str, int], did: str, tmp_path: Path

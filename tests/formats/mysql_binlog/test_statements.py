@@ -488,8 +488,8 @@ def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql:
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()
-        client_statements.make_client_safe(b"select " + piece * 200_000, "utf8mb4", 0)
-        assert time.process_time() - start < 10, piece
+        client_statements.make_client_safe(b"select " + piece * 40_000, "utf8mb4", 0)
+        assert time.process_time() - start < 2, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:

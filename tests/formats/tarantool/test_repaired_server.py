@@ -258,7 +258,7 @@ def test_the_prediction_of_intact_directories_is_what_the_server_holds(corpus: P
 @pytest.mark.parametrize("mark", [False, True], ids=["cut", "cut-and-closed"])
 def test_w7_the_server_holds_exactly_the_durable_rows_of_a_cut_log(corpus: Path, tmp_path: Path, mark: bool) -> None:
     """With and without force_recovery; undone, every file is as it was."""
-    all_cases = take_sample([newest(case) for case in cases(corpus, tmp_path, "damaged")], 2)
+    all_cases = take_sample([newest(case) for case in cases(corpus, tmp_path, "damaged")], 4)
     done = [(case, applied) for case in all_cases if (applied := repaired(case, RepairPolicy(write_close_marker=mark)))]
     refused_before = 0
     for (case, applied), both in zip(done, started_both_ways(case.folder for case, _ in done), strict=True):
@@ -274,12 +274,12 @@ def test_w7_the_server_holds_exactly_the_durable_rows_of_a_cut_log(corpus: Path,
     if EXHAUSTIVE:
         assert (len(done), refused_before) == ((28, 17) if mark else (25, 17))
     else:
-        assert len(done) >= 10 and refused_before >= 5
+        assert len(done) >= 5 and refused_before >= 2
 
 
 def test_w7_the_server_holds_exactly_the_provable_rows_of_a_salvaged_log(corpus: Path, tmp_path: Path) -> None:
     """What force_recovery would make of the damaged log, or more, and without force_recovery."""
-    chosen = [case for case in cases(corpus, tmp_path, "damaged") if salvaged(case)]
+    chosen = [case for case in take_sample(cases(corpus, tmp_path, "damaged"), 3) if salvaged(case)]
     more = refused_before = 0
     for case, both in zip(chosen, started_both_ways(case.folder for case in chosen), strict=True):
         wanted = without_lost(case)
@@ -289,7 +289,8 @@ def test_w7_the_server_holds_exactly_the_provable_rows_of_a_salvaged_log(corpus:
         more += {name: len(rows) for name, rows in wanted.rows.items()} != forced
         refused_before += not case.recorded["start"]["started"]
     print(f"\nW7 Tarantool: {len(chosen)} salvaged logs, {refused_before} refused before, {more} with more than forced")
-    assert (len(chosen), refused_before, more) == (24, 17, 6)
+    found = (len(chosen), refused_before, more)
+    assert found == (24, 17, 6) if EXHAUSTIVE else min(found) > 0
 
 
 def salvaged(case: Case) -> bool:
