@@ -403,8 +403,8 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
             )
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
         errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
-        offsets = sorted(one for one in errors if one is not None and one >= at)
-        for place in offsets if name == server.listed.names[-1] else {at} & errors:
+        offsets = sorted({at, *(one for one in errors if one is not None and one > at)})
+        for place in offsets if name == server.listed.names[-1] else offsets[:1]:
             refusal = _find_gtid_set_refusal(server, name, place)
             if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
                 return refusal

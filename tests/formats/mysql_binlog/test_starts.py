@@ -211,6 +211,16 @@ def test_mysql_stops_at_a_damaged_set_of_gtids_that_it_cannot_decode(
     assert predicted(folder)[0] == did
 
 
+@pytest.mark.parametrize(("first", "did"), [(0, "n"), (1, "Y")])
+def test_mysql_stops_at_a_set_of_its_first_log_that_begins_with_number_0(first: int, did: str, tmp_path: Path) -> None:
+    """MySQL 9.7 aborted: the first log is in order by itself, and no log before it has other GTIDs."""
+    folder = logs_of("mysql-9", "closed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000001").read_bytes())
+    body = struct.pack("<q", 1) + b"\x11" * 16 + struct.pack("<qqq", 1, first, 9)
+    (folder / "bin.000001").write_bytes(log.with_body(1, body).write())
+    assert predicted(folder)[0] == did
+
+
 def test_a_description_of_version_0_is_accepted_where_it_names_the_server(tmp_path: Path) -> None:
     """MariaDB 10.11 started twice with the bytes from 20 on zeroed; it stopped where its version was zeroed, too."""
     for size, did in ((4, "YY"), (40, "n")):
