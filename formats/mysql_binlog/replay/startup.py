@@ -27,6 +27,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     MAGIC,
     TYPE_AT,
+    ChecksumAlgorithm,
     EventFlag,
     EventType,
     parse_version_numbers,
@@ -405,13 +406,13 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
         offsets = sorted({at, *(one for one in errors if one is not None and one > at)})
         for place in offsets if name == server.listed.names[-1] else offsets[:1]:
-            refusal = _find_gtid_set_refusal(server, name, place)
+            refusal = _find_gtid_set_refusal(server, name, log, place)
             if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
                 return refusal
     return None
 
 
-def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> StartPrediction | None:
+def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> StartPrediction | None:
     """Return the prediction if the event at an offset is a PREVIOUS_GTIDS that MySQL cannot decode."""
     header = server.read_bytes(name, at, HEADER_SIZE) or b""
     if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
@@ -420,7 +421,8 @@ def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> St
     rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
     if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
         return None
-    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
+    has_checksums = log.facts is None or log.facts.checksum != ChecksumAlgorithm.NONE.name
+    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE] if has_checksums else rest):
         return None
     message = (
         f"the set in PREVIOUS_GTIDS of {_format_name(_base_name(name))} cannot be decoded: MySQL reads "

@@ -211,6 +211,12 @@ def test_mysql_stops_at_a_damaged_set_of_gtids_that_it_cannot_decode(
     assert predicted(folder)[0] == did
 
 
+def test_a_set_of_gtids_in_a_log_without_checksums_is_read_to_its_last_byte(tmp_path: Path) -> None:
+    """MySQL 9.7 started."""
+    changed_logs_of("mysql-9", "contents", 282, tmp_path / "log")
+    assert predicted(tmp_path / "log") == recorded("mysql-9", "contents")[282].starts == "YY"
+
+
 @pytest.mark.parametrize(("first", "did"), [(0, "n"), (1, "Y")])
 def test_mysql_stops_at_a_set_of_its_first_log_that_begins_with_number_0(first: int, did: str, tmp_path: Path) -> None:
     """MySQL 9.7 aborted: the first log is in order by itself, and no log before it has other GTIDs."""
