@@ -604,7 +604,7 @@ class CrashRecovery:
         self.newest_facts = _get_facts(self.newest)
         self.is_needed = self.newest_facts is not None and self.newest_facts.in_use and not self.newest_facts.is_relay
         self.executed = ExecutedGtids()
-        self._read_ends = _find_read_files(files, self.newest_facts) if self.is_needed else {}
+        self._read_ends = _find_read_files(files, self._list_checkpoints()) if self.is_needed else {}
         self._xid_count = 0
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
@@ -651,7 +651,8 @@ class CrashRecovery:
             if is_mark and (is_newest or offsets[i] < read_end):
                 self._note_commit(type_name, records.bodies[i] or {})
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
-                self._note_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
+                flags = (records.bodies[i] or {}).get("flags2", 0)
+                self._note_gtid(records.envelope.txn[i], flags, is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
                 self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
 
@@ -667,12 +668,15 @@ class CrashRecovery:
             self.executed.add(self._pending_gtid)
             self._pending_gtid = None
 
-    def _note_gtid(self, gtid: str, *, is_complete: bool) -> None:
-        """Record the GTID of a transaction of the newest file."""
+    def _note_gtid(self, gtid: str, flags: int, *, is_complete: bool) -> None:
+        """Record the GTID of a transaction of the newest file. `flags`: those of MariaDB's GTID event."""
         if is_complete:
             self._pending_gtid = gtid
-        else:
-            self._open_gtids.append(gtid)
+            return
+        if self._is_mariadb:
+            self._open_gtids.clear()
+            self._is_standalone = bool(flags & _STANDALONE)
+        self._open_gtids.append(gtid)
 
     def _read_rest(self) -> None:
         """Read the events from the first damage on, once, after all records."""
@@ -770,6 +774,12 @@ class CrashRecovery:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
+    def _list_checkpoints(self) -> Sequence[FileReference]:
+        """Return the BINLOG_CHECKPOINT events of the newest file that recovery reads."""
+        if self._extent is not None:
+            return self._extent.checkpoints
+        return () if self.newest_facts is None else self.newest_facts.checkpoints
+
     @property
     def _is_mariadb(self) -> bool:
         return self.newest_facts is None or self.newest_facts.is_mariadb
@@ -834,7 +844,8 @@ class CrashRecovery:
         """Return the GTIDs that the server restores; None if they cannot be determined.
 
         If MariaDB's newest file ends inside a transaction, the first XID of the older files that it reads then ends
-        it, and the GTID before that XID counts as the last one (observed on 10.11 and 11.8).
+        it, and the GTID before that XID counts as the last one. If it ends inside a statement without a transaction,
+        the first event of the older files ends it, and its own GTID counts (both observed on 10.11 and 11.8).
         """
         if self._extent is not None and self._extent.uncertain_from is not None:
             return None
@@ -843,10 +854,11 @@ class CrashRecovery:
         self._count_pending()
         if not (self._is_mariadb and self._open_gtids and len(self._read_ends) > 1):
             return self.executed.text
-        if not isinstance(self._first_older_gtid, str):
+        last = self._open_gtids[-1] if self._is_standalone else self._first_older_gtid
+        if not isinstance(last, str):
             return None
         executed = self.executed.copy()
-        executed.add(self._first_older_gtid)
+        executed.add(last)
         return executed.text
 
     def _depends_on_checksums(self) -> bool | None:
@@ -928,14 +940,14 @@ def _get_log_end(file: ExaminedFile) -> int:
     return file.size if durable_end is None else min(durable_end, file.size)
 
 
-def _find_read_files(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -> dict[str, int]:
+def _find_read_files(files: Sequence[ExaminedFile], marks: Sequence[FileReference]) -> dict[str, int]:
     """Return the files that recovery reads, each with the offset at which reading ends.
 
-    MariaDB begins with the file that the last BINLOG_CHECKPOINT names.
+    MariaDB begins with the file that the last BINLOG_CHECKPOINT names. `marks`: those that it reads in the newest file.
     """
     newest = files[-1]
     read = {newest.name: _get_log_end(newest)}
-    checkpoints = [] if facts is None else _select_checkpoints(facts.checkpoints)
+    checkpoints = _select_checkpoints(marks)
     checkpoint_name = parse_log_name(checkpoints[-1].name) if checkpoints else None
     for file in files[:-1] if checkpoint_name is not None else ():
         name = parse_log_name(file.name)

@@ -27,8 +27,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     MAGIC,
     TYPE_AT,
+    ChecksumAlgorithm,
     EventFlag,
     EventType,
+    parse_version_numbers,
     read_event_size,
 )
 from binlogtool.formats.innodb.pages_after_redo import UnknownPageError
@@ -69,6 +71,9 @@ _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
 _MAX_STATE_LINE = 43
 """Bytes that MariaDB reads of a state file at once (`rpl_binlog_state::read_from_iocache`)."""
 _MAX_STATE_BYTES = 4 << 20
+_DECIDES_BY_CHECKPOINT_SINCE = (10, 6, 0)
+"""Version of MariaDB whose recovery decides on prepared transactions only after a BINLOG_CHECKPOINT."""
+_NOT_CHECKED = "not checked: "
 
 
 class ManualStep(NamedTuple):
@@ -297,7 +302,7 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
     if not in_use:
         state = _predict_state_start(server)
-        return None if state is None or state.starts else state
+        return _find_unrecovered_refusal(server, last) if state is None or state.starts else state
     if opened_log is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
@@ -399,15 +404,15 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
             )
             return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
         errors = {one.offset for one in log.file.findings if one.severity is Severity.ERROR}
-        offsets = sorted(one for one in errors if one is not None and one >= at)
-        for place in offsets if name == server.listed.names[-1] else {at} & errors:
-            refusal = _find_gtid_set_refusal(server, name, place)
+        offsets = sorted({at, *(one for one in errors if one is not None and one > at)})
+        for place in offsets if name == server.listed.names[-1] else offsets[:1]:
+            refusal = _find_gtid_set_refusal(server, name, log, place)
             if refusal is not None and (place == at or _is_read_at_start(server, name, log, place)):
                 return refusal
     return None
 
 
-def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> StartPrediction | None:
+def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> StartPrediction | None:
     """Return the prediction if the event at an offset is a PREVIOUS_GTIDS that MySQL cannot decode."""
     header = server.read_bytes(name, at, HEADER_SIZE) or b""
     if len(header) < HEADER_SIZE or header[TYPE_AT] != EventType.PREVIOUS_GTIDS:
@@ -416,7 +421,8 @@ def _find_gtid_set_refusal(server: _ServerDirectory, name: bytes, at: int) -> St
     rest = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE)) or b""
     if HEADER_SIZE + len(rest) < size:  # the file ends in it: MySQL finds no event
         return None
-    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE]):
+    has_checksums = log.facts is None or log.facts.checksum != ChecksumAlgorithm.NONE.name
+    if _is_valid_gtid_set(rest[:-CHECKSUM_SIZE] if has_checksums else rest):
         return None
     message = (
         f"the set in PREVIOUS_GTIDS of {_format_name(_base_name(name))} cannot be decoded: MySQL reads "
@@ -530,9 +536,10 @@ def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> St
     refusals = [one for one in predictions if one is not None]
     if not refusals or len(refusals) == len(predictions):
         return refusals[0] if refusals else None
-    assert refusals[0].blocker is not None
-    caveat = f"not checked: MariaDB may or may not decode the damaged event at {extent.uncertain_from:#x} of "
-    caveat += f"{get_base_name(newest.file.name)}, and if it does not: {refusals[0].blocker.why}"
+    blocker = refusals[0].blocker
+    reason = refusals[0].unchecked[0].removeprefix(_NOT_CHECKED) if blocker is None else blocker.why
+    caveat = f"{_NOT_CHECKED}MariaDB may or may not decode the damaged event at {extent.uncertain_from:#x} of "
+    caveat += f"{get_base_name(newest.file.name)}, and if it does not: {reason}"
     return StartPrediction(None, None, (), (caveat,), refusals[0].remedy)
 
 
@@ -545,7 +552,7 @@ def _check_recovery_files(
     """
     assert server.index is not None
     if checkpoint_name is None:
-        return None
+        return _check_missing_checkpoint(server, newest)
     names = [_normalize_name(name) for name in server.listed.names]
     expected_name = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(checkpoint_name)
     cause = (
@@ -565,6 +572,43 @@ def _check_recovery_files(
         if reason is not None:
             return _refuse(_member_name(server, name), 0, f"{reason}; {cause}", *steps)
     return None
+
+
+def _check_missing_checkpoint(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
+    """Return the prediction if recovery reads no BINLOG_CHECKPOINT: since 10.6 it then decides on no transaction.
+
+    MariaDB 10.11 and 11.8 stop if InnoDB holds prepared transactions, although they log the end of recovery.
+    """
+    version = parse_version_numbers("" if newest.facts is None else newest.facts.server_version)
+    if (0, 0, 0) < version < _DECIDES_BY_CHECKPOINT_SINCE:
+        return None
+    reason = f"recovery reads no BINLOG_CHECKPOINT in {get_base_name(newest.file.name)}"
+    steps = _manual_recovery_steps(server)
+    try:
+        prepared = _read_prepared_transactions(server)
+    except UnknownPageError as error:
+        return StartPrediction(None, None, (), (f"{_NOT_CHECKED}{_doubt_about_engines(reason, error)}",), steps)
+    return _refuse_prepared(newest.file.name, reason, prepared.own, steps) if prepared.own else None
+
+
+def _find_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPrediction | None:
+    """Return the prediction if InnoDB holds prepared transactions, but the opened log has no in-use flag.
+
+    MariaDB clears the flag when nothing is prepared any more; so the flag was damaged, or the log was copied.
+    """
+    newest, opened_log = server.logs[-1] if server.logs else None, server.find_log(name)
+    prepared = _find_prepared_transactions(server)
+    if not prepared or (newest is not None and newest.in_use):
+        return None
+    member = _member_name(server, name)
+    steps = _manual_recovery_steps(server)
+    if opened_log is newest:
+        path = shlex.quote(server.resolve_path(_base_name(name)))
+        command = f"printf '\\001' | dd of={path} bs=1 seek={len(MAGIC) + FLAGS_AT} conv=notrunc"
+        what = "set the in-use flag of the newest log again: MariaDB then recovers, and decides on them by the log"
+        steps = (ManualStep(what, command),)
+    reason = f"{get_base_name(member)} has no in-use flag, so there is no crash recovery"
+    return _refuse_prepared(member, reason, prepared, steps)
 
 
 def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
@@ -644,6 +688,9 @@ def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None)
         return _predict_unrecovered(
             server, newest, f"{reason}: {get_base_name(newest.file.name)} was not closed, and is not read"
         )
+    prepared = () if server.is_mysql is not False else _find_prepared_transactions(server)
+    if prepared:
+        return _refuse_prepared(name, reason, prepared, _create_index_step(server) or _manual_recovery_steps(server))
     message = (
         f"{reason}: the server creates a new index; it neither sends nor purges the {len(server.logs):,} files here"
     )
@@ -681,17 +728,34 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     try:
         prepared = _read_prepared_transactions(server)
     except UnknownPageError as error:
-        message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
-        unchecked = (f"{message}whether one does cannot be determined: {error}",)
+        unchecked = (_doubt_about_engines(reason, error),)
         return StartPrediction(None, None, findings, unchecked, steps, skips_newest=True)
     if prepared.own:
-        numbers = ", ".join(map(str, prepared.own[:_MAX_LISTED]))
-        message = f"{reason}, and InnoDB holds prepared transactions (XID {numbers}): MariaDB stops (Found "
-        message += f"{len(prepared.own)} prepared transactions!)"
-        return _refuse(newest.file.name, None, message, *(steps or _manual_recovery_steps(server)))
+        return _refuse_prepared(newest.file.name, reason, prepared.own, steps or _manual_recovery_steps(server))
     message = f"{reason}: MariaDB starts, as InnoDB holds no prepared transactions of its own; it neither sends nor "
     mismatch = make_finding("meta-mismatch", None, 0, f"{message}purges {name}", situation="start")
     return StartPrediction(True, None, ((newest.file.name, mismatch), *findings), remedy=steps, skips_newest=True)
+
+
+def _doubt_about_engines(reason: str, error: UnknownPageError) -> str:
+    """Return why the start is open if the prepared transactions of the engines cannot be read."""
+    message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
+    return f"{message}whether one does cannot be determined: {error}"
+
+
+def _refuse_prepared(name: str, reason: str, prepared: Sequence[int], steps: Sequence[ManualStep]) -> StartPrediction:
+    """Return the prediction that MariaDB stops at prepared transactions (XIDs) on which no log decides."""
+    numbers = ", ".join(map(str, prepared[:_MAX_LISTED]))
+    message = f"{reason}, and InnoDB holds prepared transactions (XID {numbers}): MariaDB stops (Found "
+    return _refuse(name, None, f"{message}{len(prepared)} prepared transactions!)", *steps)
+
+
+def _find_prepared_transactions(server: _ServerDirectory) -> tuple[int, ...]:
+    """Return the XIDs that InnoDB holds as prepared although the log is closed; none if they cannot be read."""
+    try:
+        return _read_prepared_transactions(server).own
+    except UnknownPageError:
+        return ()
 
 
 def _read_prepared_transactions(server: _ServerDirectory) -> PreparedTransactions:

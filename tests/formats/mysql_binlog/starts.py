@@ -448,6 +448,13 @@ def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
 # -- predictions -------------------------------------------------------------------------------------------------------
 
 
+class Engine(NamedTuple):
+    """Rows that the engine of the `PREPARED` logs has, and the XIDs of more rows, each prepared."""
+
+    rows: int
+    prepared: frozenset[int]
+
+
 class Prediction(NamedTuple):
     """Prediction of `diagnose`.
 
@@ -459,12 +466,11 @@ class Prediction(NamedTuple):
     gtids: str | None
     xids: frozenset[int] | None = None
 
-    def rows_with(self, server: str) -> int | None:
+    def rows_with(self, engine: Engine) -> int | None:
         """Return the rows of the table after a start with the `PREPARED` logs of a server."""
         if self.xids is None or self.gtids is None or self.start not in ("YY", "Yn"):
             return None
-        count, prepared = _ENGINE[server]
-        return count + len(prepared & self.xids)
+        return engine.rows + len(engine.prepared & self.xids)
 
     def is_wrong_about(self, did: RecordedStart) -> bool:
         """Return whether the server did something else: other starts, or other GTIDs after crash recovery."""
@@ -490,12 +496,19 @@ def predict(data: Path) -> Prediction:
     return Prediction(_start_of(one), text, None if xids is None else frozenset(xids))
 
 
-_ENGINE: Mapping[str, tuple[int, frozenset[int]]] = {
-    "mariadb-10.11": (8, frozenset({18, 19, 20})),
-    "mariadb-11.8": (8, frozenset({18, 19, 20})),
-    "mysql-9": (7, frozenset({19})),
+ENGINES: Mapping[str, Engine] = {
+    "mariadb-10.11": Engine(8, frozenset({18, 19, 20})),
+    "mariadb-11.8": Engine(8, frozenset({18, 19, 20})),
+    "mysql-9": Engine(7, frozenset({19})),
 }
-"""Rows that the engine of the `PREPARED` logs has, and the XIDs of more rows, each prepared."""
+"""The engines of the recorded logs."""
+
+
+def _engine_of(home: Home) -> Engine:
+    """Return the engine of a new template: the transactions of its last XIDs are prepared."""
+    recorded_engine, xids = ENGINES[home.name], predict(home.copy(PREPARED)).xids or frozenset()
+    last_xids = sorted(xids)[-len(recorded_engine.prepared) :]
+    return Engine(recorded_engine.rows, frozenset(last_xids))
 
 
 def _start_of(one: Diagnosis) -> str:
@@ -591,7 +604,7 @@ def main() -> None:
             _keep_engines(home)
         return
     if given.prepared:
-        _run_prepared(given.server, range(given.prepared), record=given.record)
+        _run_prepared(given.server, range(given.first, given.first + given.prepared), record=given.record)
         return
     counts = {name: count for name in GENERATORS if (count := getattr(given, name))}
     with home_of(given.server, own_logs=not counts) as home:
@@ -655,15 +668,17 @@ def _keep(path: Path, key: str, value: object) -> None:
 def _run_prepared(server: str, numbers: range, *, record: bool) -> None:
     with temporary_home(server) as home:
         home.make_prepared()
-        did = []
+        engine, did, results = _engine_of(home), [], Counter[str]()
         for number in numbers:
             data = home.copy(PREPARED)
             what = change_prepared(number, data)
             said, start = predict(data), home.starts(data)
             gtids = None if home.programs.mysql or not start.starts[0] else start.gtids
             did.append(RecordedStart(start.brief, gtids, start.rows))
-            if said.is_wrong_about(did[-1]) or said.rows_with(server) not in (None, start.rows):
-                print(f"{number} {what}: said {said}, {said.rows_with(server)} rows, did {start}", flush=True)
+            if said.is_wrong_about(did[-1]) or said.rows_with(engine) not in (None, start.rows):
+                print(f"{number} {what}: said {said}, {said.rows_with(engine)} rows, did {start}", flush=True)
+            results[verdict(said.start, start.brief)] += 1
+        print(server, PREPARED, dict(results), flush=True)
         if record:
             _keep_logs(home, (PREPARED,))
             _keep_random(f"{server} {PREPARED}", did)
