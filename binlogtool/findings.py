@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.errors import LimitError
+
 
 class Severity(enum.IntEnum):
     """Severity of a finding, ordered; a finding at or above `--fail-on` makes the exit status 1."""
@@ -69,14 +71,27 @@ COLUMNS_UNKNOWN = "columns-unknown"  # neither the log nor --schema names the co
 NOT_REVERSIBLE = "not-reversible"  # a flashback cannot reverse an event
 HOLE_IDS = ("missing-member", "gap-in-sequence")
 """Files of a log do not follow each other because files between them are missing."""
-BEYOND_LIMITS = ("nesting-too-deep", "inflate-limit")
-"""Content that is not decoded because of a limit of this program."""
+LIMIT_OPTIONS: Mapping[str, str] = {"nesting-too-deep": "--max depth=N", "inflate-limit": "--max inflate=SIZE"}
+"""Id of a finding about content that a limit of this program keeps from being decoded -> the option that raises it."""
+BEYOND_LIMITS = tuple(LIMIT_OPTIONS)
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 ORDER_IDS = ("meta-mismatch", "sequence-regression")
 """Findings of readers about files in the wrong order."""
 SET_LINK_IDS = frozenset((*ORDER_IDS, "missing-member", "gap-in-sequence", "member-not-named"))
 """Findings of readers about files that do not follow each other."""
+
+
+def raise_if_limit(path: str, finding: Finding) -> None:
+    """Raise if a finding is about a limit of this program, because that proves nothing about the server or the log.
+
+    Raises:
+        LimitError: the finding is about such a limit.
+    """
+    if (option := LIMIT_OPTIONS.get(finding.id)) is not None:
+        text = f"{finding.message}; this is a limit of this program, not the server's: raise {option}"
+        raise LimitError(f"{path} at {finding.offset or 0:,}: {text}")
+
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 

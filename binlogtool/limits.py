@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import re
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -180,13 +181,15 @@ def set_ceiling(max_memory: int) -> None:
 
 
 def set_resident_ceiling() -> None:
-    """Restore the ceiling after `lift_ceiling`, now counting resident pages beyond what libraries have taken so far.
+    """Restore the ceiling after `lift_ceiling`, now counting resident pages beyond what libraries had taken at first.
 
     Does nothing if there was no ceiling.
     """
     if _ceiling.requested and not _soft_limits_before:
-        _ceiling.resident, _ceiling.base = True, 0
-        _start_checks(_ceiling.requested + PROGRAM_BYTES, resident=True, base=_ceiling.used_bytes())
+        if not _ceiling.resident:
+            _ceiling.resident, _ceiling.base = True, 0
+            _ceiling.base = _ceiling.used_bytes()
+        _start_checks(_ceiling.requested + PROGRAM_BYTES, resident=True, base=_ceiling.base)
 
 
 def _release_freed_memory(used_bytes: Callable[[], int]) -> int:
@@ -275,8 +278,11 @@ def lift_ceiling() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def create_worker_pool(count: int) -> ProcessPoolExecutor:
+def create_worker_pool(count: int, libraries: Sequence[str] = ()) -> ProcessPoolExecutor:
     """Create worker processes with the memory ceiling of this process.
+
+    Args:
+        libraries: modules whose memory is not counted; workers import them first.
 
     Raises:
         OSError, ImportError: the system lacks what worker processes need to communicate (/dev/shm).
@@ -284,12 +290,22 @@ def create_worker_pool(count: int) -> ProcessPoolExecutor:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(count, get_context("spawn"), _inherit_ceiling, (list(_soft_limits_before),))
+    arguments = list(_soft_limits_before), _ceiling.requested, libraries
+    return ProcessPoolExecutor(count, get_context("spawn"), _inherit_ceiling, arguments)
 
 
-def _inherit_ceiling(limits: list[int]) -> None:
-    """Adopt the ceiling of the parent process, so that it can be lifted here too."""
-    _soft_limits_before[:] = limits
+def _inherit_ceiling(limits: list[int], requested: int = 0, libraries: Sequence[str] = ()) -> None:
+    """Adopt the ceiling of the parent process, so that it can be lifted here too.
+
+    Args:
+        limits: soft limits from before the ceiling; empty if the parent has lifted it.
+        requested: the argument of the parent's `set_ceiling`.
+        libraries: modules whose memory is not counted.
+    """
+    for name in libraries:
+        importlib.import_module(name)
+    _soft_limits_before[:], _ceiling.requested = limits, requested
+    set_resident_ceiling()
     if limits:
         _start_checks(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE_BYTES, resident=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -73,8 +74,11 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         except UsageError:
             report_statements(run, log, selection)
             raise
-        remaining = selection.limit
-        for table, rows in tables.items():
+        remaining, has_tables = selection.limit, bool(tables)
+        while tables:
+            table = next(iter(tables))
+            rows = tables.pop(table)  # which keeps the definitions of all tables
+            gc.collect()  # the pass over the log for the table before leaves reference cycles
             if remaining != selection.limit:
                 if remaining == 0:
                     break
@@ -94,7 +98,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             troubles += rows.findings
         report_statements(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
-        if tables and (has_times or (is_empty and selection.where is not None)):
+        if has_tables and (has_times or (is_empty and selection.where is not None)):
             without_objects = replace(selection, objects=(), exclude_objects=())
             unmatched = log.find_unmatched(without_objects, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):

@@ -49,9 +49,7 @@ class Log(open_log_module.LogReader):
             MissingExtraError: pyarrow or numpy is not installed.
             UsageError: the options contradict each other, or the log is a stream.
         """
-        from binlogtool.export.output_options import require_extra
-
-        require_extra("rows()", "pyarrow", "numpy", extra="arrow")
+        _require_arrow("rows()")
         from binlogtool.export.arrow_stream_rows import create_log_rows
 
         _check_argument_types(table, columns)
@@ -71,9 +69,7 @@ class Log(open_log_module.LogReader):
             MissingExtraError: pyarrow or numpy is not installed.
             UsageError: the format has no tables, or the log is a stream.
         """
-        from binlogtool.export.output_options import require_extra
-
-        require_extra("tables()", "pyarrow", "numpy", extra="arrow")
+        _require_arrow("tables()")
         from binlogtool.export.arrow_stream_rows import find_tables
 
         with self.reopen(add_selection_hints(selection, self._hints, script=True)) as log:
@@ -104,6 +100,21 @@ class Log(open_log_module.LogReader):
     def paths(self) -> list[tuple[str, str]]:
         """(path, format name) of the files; "auto" = not detected yet."""
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
+
+
+def _require_arrow(purpose: str) -> None:
+    """Import Arrow; from then on the memory ceiling, if there is one, counts what is used beside it.
+
+    Raises:
+        MissingExtraError: pyarrow or numpy is not installed.
+    """
+    from binlogtool import limits
+    from binlogtool.export.output_options import require_extra
+
+    require_extra(purpose, "pyarrow", "numpy", extra="arrow")
+    import binlogtool.export.arrow_stream_rows  # noqa: F401  (loads the libraries)
+
+    limits.set_resident_ceiling()
 
 
 def _check_argument_types(table: Any, columns: Any) -> None:

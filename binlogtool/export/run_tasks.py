@@ -90,7 +90,7 @@ def open_local_runner(options: JobOptions, jobs: int = 1) -> Iterator[LocalRunne
         yield LocalRunner(1, options.on_step)
         return
     try:
-        pool = limits_module.create_worker_pool(jobs)
+        pool = limits_module.create_worker_pool(jobs, ("numpy", "pyarrow.parquet", "pyarrow.compute"))
     except (OSError, ImportError) as error:
         raise InputOutputError(f"--jobs: cannot start worker processes: {error}; check /dev/shm") from error
     try:

@@ -26,7 +26,7 @@ from binlogtool.core.record_filter import RecordRange, next_fallback_count
 from binlogtool.core.record_selection import FileFinding, RecordBlock, is_gtid_position, is_sequence_position
 from binlogtool.core.resolve_paths import LogGroup, NoLogFoundError, find_newest, unpack_members
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
-from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity, raise_if_limit
 from binlogtool.format_api.replay import (
     APPLIED,
     LIMIT,
@@ -559,7 +559,7 @@ class _LogReplay:
         )
         for report in (one.report for one in examination.files):
             for finding in report.findings:
-                _raise_if_limit(report.path, finding)
+                raise_if_limit(report.path, finding)
         self._verify_stop = self._clock.find_verify_stop(examination)
         self._format = resolve_format(group, examination)
         self._rules = get_replay_rules(self._format)
@@ -744,7 +744,7 @@ class _LogReplay:
 
     def _feed_block(self, name: str, block: RecordBlock) -> None:
         for finding in chain.from_iterable(block.findings.values()):
-            _raise_if_limit(block.file, finding)
+            raise_if_limit(block.file, finding)
         first, self._records_fed = self._records_fed, self._records_fed + len(block)
         self._records_reached[name] += len(block)
         decided = bytearray(len(block))
@@ -858,21 +858,6 @@ class _LogReplay:
         """Return the objects whose digest may differ from that of the server's rows, as details."""
         doubts = {} if self._effects is None else self._effects.unknown_objects()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
-
-
-_LIMIT_OPTIONS = {"inflate-limit": "--max inflate=SIZE", "nesting-too-deep": "--max depth=N"}
-"""Id of a finding about a limit of this program -> the option that raises the limit."""
-
-
-def _raise_if_limit(path: str, finding: Finding) -> None:
-    """Raise if a finding is about a limit of this program, because that proves nothing about the server.
-
-    Raises:
-        LimitError: the finding is about such a limit.
-    """
-    if (option := _LIMIT_OPTIONS.get(finding.id)) is not None:
-        text = f"{finding.message}; this is a limit of this program, not the server's: raise {option}"
-        raise LimitError(f"{path} at {finding.offset or 0:,}: {text}")
 
 
 _GENERAL_RULES = {

@@ -16,7 +16,7 @@ from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url, make_readable_file
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError, name_os_errors
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import Finding, Severity, raise_if_limit
 from binlogtool.format_api.format import (
     FileFix,
     Format,
@@ -664,6 +664,9 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
     if report.incomplete:
         why = next(one.details["incomplete"] for one in report.files if "incomplete" in one.details)
         raise LimitError(f"{path}: {why}; a plan needs the whole log")
+    for file_report in report.files:
+        for finding in file_report.findings:
+            raise_if_limit(file_report.path, finding)
     if _needs_joint_repair(path, report):
         return _plan_joint_repair(path, report, examiner, policy)
     list_fixes = _plan_list_fixes(logs) if policy.fix_meta else {}

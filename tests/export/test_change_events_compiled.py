@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.binlog_events.changes.row_changes import RowChanges
+from binlogtool.formats.binlog_events.changes.row_changes import RowChangeReader
 
 SKIP = Selection(on_damage="skip")
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -65,12 +65,12 @@ def test_no_row_is_decoded_alone_where_compiled_code_knows_all_of_it(
     log = samples / "mysql_binlog" / "changes" / "mysql-9" / "bin.000001"
     expected = written([log], tmp_path / "expected", "python")
     decoded = list[object]()
-    process_rows = RowChanges._process_rows
+    process_rows = RowChangeReader._process_rows
 
-    def count(self: RowChanges, scene: Any) -> Any:
+    def count(self: RowChangeReader, scene: Any) -> Any:
         decoded.append(scene)
         return process_rows(self, scene)
 
-    monkeypatch.setattr(RowChanges, "_process_rows", count)
+    monkeypatch.setattr(RowChangeReader, "_process_rows", count)
     assert written([log], tmp_path / "found", "native") == expected
     assert len(decoded) < expected[1] / 4

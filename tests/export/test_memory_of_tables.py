@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.ceilings import MIB, run
-from tests.harness.mysql_writer import MARIADB, Made, binlog, lenenc, table_map, transaction
+from tests.harness.mysql_writer import MARIADB, Made, binlog, lenenc, rows, table_map, transaction
 from tests.sampling import EXHAUSTIVE
 
 LIBRARIES = 160 * MIB
@@ -20,10 +20,12 @@ def log_of_texts(folder: Path, count: int, size: int) -> Path:
     """Row events of one compressed text each, `size` bytes long."""
     images = b"\0" + struct.pack("<I", size) + b"a" * size
     block = b"\x84" + struct.pack(">I", len(images)) + zlib.compress(images)
-    rows = Made(166, (7).to_bytes(6, "little") + struct.pack("<H", 1) + lenenc(1) + b"\xff" + block)
+    texts = Made(166, (7).to_bytes(6, "little") + struct.pack("<H", 1) + lenenc(1) + b"\xff" + block)
     columns = table_map(b"\xfc", b"\4", optional=bytes([4]) + lenenc(2) + b"\1a" + bytes([2]) + lenenc(1) + lenenc(45))
     path = folder / "texts.000001"
-    path.write_bytes(binlog([made for i in range(count) for made in transaction(columns, rows, number=i + 1)], MARIADB))
+    path.write_bytes(
+        binlog([made for i in range(count) for made in transaction(columns, texts, number=i + 1)], MARIADB)
+    )
     return path
 
 
@@ -58,3 +60,46 @@ def test_long_values_are_written_below_the_ceiling_or_not_at_all(tmp_path: Path,
     assert (found, said.count("\n")) == (status, status // 6)
     assert peak < 512 * MIB + LIBRARIES
     assert (tmp_path / "out").exists() is (status == 0)
+
+
+@pytest.mark.full
+def test_worker_processes_keep_the_ceiling_too(tmp_path: Path) -> None:
+    """Two files, each with texts that do not fit: with --jobs 2 the workers took 860 MiB."""
+    logs = []
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        logs.append(str(log_of_texts(tmp_path / str(number), 4, 100 * MIB)))
+    words = ("convert", "--per-table", "--jobs", "2", "--to", "parquet", "-o", str(tmp_path / "out"), *logs)
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words, backend="auto")
+    assert status == 6 and "--max-memory" in said
+    assert peak < 64 * MIB + LIBRARIES + 100 * MIB
+
+
+def log_of_lists(folder: Path, tables: int, size: int) -> Path:
+    """Tables of one ENUM column with a list of names, each with one row."""
+    names = lenenc(2) + b"".join(lenenc(size) + letter * size for letter in (b"a", b"b"))
+    made = []
+    for number in range(tables):
+        optional = bytes([6]) + lenenc(len(names)) + names
+        columns = table_map(b"\xfe", b"\xf7\x01", table_id=number, name=b"t%d" % number, optional=optional)
+        made += transaction(columns, rows(b"\0\1", code=23, table_id=number), number=number + 1)
+    path = folder / "lists.000001"
+    path.write_bytes(binlog(made, MARIADB))
+    return path
+
+
+@pytest.mark.full
+def test_rows_of_many_tables_take_no_more_memory_than_those_of_a_few(tmp_path: Path) -> None:
+    """What `rows` keeps of the tables that it has printed grew to gigabytes."""
+    log = log_of_lists(tmp_path, 40, 50_000)
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", "rows", str(log), backend="auto")
+    assert status == 0, said
+    assert peak < 64 * MIB + LIBRARIES
+
+
+@pytest.mark.full
+def test_a_text_that_does_not_fit_ends_rows_with_status_6(tmp_path: Path) -> None:
+    log = log_of_texts(tmp_path, 4, 60 * MIB)
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", "rows", str(log), backend="auto")
+    assert status == 6 and "--max-memory" in said
+    assert peak < 64 * MIB + LIBRARIES + 2 * 60 * MIB

@@ -6,12 +6,26 @@ import json
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import binlogtool
 from binlogtool.errors import LimitError
 from tests.cli.invoke import invoke
 from tests.harness.mutate import tarantool_block
-from tests.harness.mysql_writer import MARIADB, binlog, rows, table_map, transaction
+from tests.harness.mysql_writer import (
+    MARIADB,
+    MYSQL,
+    Made,
+    begun,
+    binlog,
+    group,
+    inner,
+    payload,
+    query,
+    rows,
+    table_map,
+    transaction,
+)  # fmt: skip
 
 HEAD = b"XLOG\n0.13\nVersion: 2.11\nInstance: 00000001-0000-4000-8000-000000000519\nVClock: {1: 0}\n\n"
 
@@ -42,6 +56,30 @@ def test_a_row_that_is_nested_too_deep_says_nothing_about_the_server(tmp_path: P
         binlogtool.replay([nested(tmp_path, 150)])
     (found,) = binlogtool.replay([nested(tmp_path, 150)], limits=binlogtool.Limits(max_depth=190))
     assert found.decisions["rejected"] == 0
+
+
+def test_a_row_that_is_nested_too_deep_is_no_reason_to_refuse_a_repair(tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="raise --max depth=N"):
+        binlogtool.plan_truncate(nested(tmp_path, 150))
+    plan = binlogtool.plan_truncate(nested(tmp_path, 150), limits=binlogtool.Limits(max_depth=190))
+    assert (plan.refused, [one.action for one in plan.files]) == (False, ["none"])
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--allow-discard-valid",), ("--to-file", "copy.000001", "--keep-after-damage")]
+)
+def test_no_event_is_cut_because_it_unpacks_to_more_than_is_allowed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """With --allow-discard-valid the event and all after it were cut from an intact log."""
+    packed = inner([query(b"BEGIN"), query(b"insert into t values (1)" + b" " * 5000), Made(16, bytes(8))])
+    log = tmp_path / "bin.000001"
+    events = [
+        *group(payload(zstandard.compress(packed), len(packed))),
+        *begun(query(b"insert into t values (2)"), number=2),
+    ]
+    log.write_bytes(binlog(events, MYSQL))
+    done = invoke("truncate-to-durable", "--max", "inflate=1KiB", *options, str(log))
+    assert done.code == 6 and "raise --max inflate=SIZE" in done.err and done.text == ""
+    assert invoke("truncate-to-durable", str(log)).code == 0
 
 
 @pytest.mark.full
