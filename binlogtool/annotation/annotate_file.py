@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from binlogtool.core.decode_batches import BlockDecoder
 from binlogtool.core.open_file import HEAD_BYTES, FileSource, LogFile
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     LogPosition,
     ReadOptions,
     Selection,
@@ -26,14 +25,15 @@ from binlogtool.core.record_selection import (
     parse_position,
     split_file_prefix,
 )
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_bytes import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
+from binlogtool.schema.annotation_types import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding

@@ -35,7 +35,7 @@ from binlogtool.limits import KIB, MIB, Limits
 if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.scan import DamagedRange
-    from binlogtool.schema.annotated_bytes import AnnotatedPiece, FieldRow
+    from binlogtool.schema.annotation_types import AnnotatedPiece, FieldRow
 
 # --- Units of a log file for comparison, in order ---
 

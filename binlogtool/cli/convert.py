@@ -12,7 +12,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -157,7 +157,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
     Args:
         convert: writes the output to a path that it is given.
     """
-    from binlogtool.report.dump import SqlWriter
+    from binlogtool.report.dump_output_formats import SqlWriter
 
     with (
         tempfile.TemporaryDirectory(prefix="binlogtool-") as folder,
@@ -265,7 +265,7 @@ def _find_option_source(name: str) -> ParameterSource | None:
 
 def summary_lines(manifest: Manifest) -> Iterator[str]:
     """Yield the summary lines of a conversion: what was read, checked, found, lost and written."""
-    from binlogtool.report.format_text import format_count, format_quantity, format_size
+    from binlogtool.report.format_numbers_and_names import format_count, format_quantity, format_size
     from binlogtool.terminal.escape import escape
 
     noun = "transaction" if manifest.to == "mysql-binlog" else None
@@ -328,7 +328,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
     from binlogtool.report.diagnosis_and_replay import name_lost_records
-    from binlogtool.report.format_text import format_count, format_offset, format_quantity
+    from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
     ranges = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]]
@@ -356,7 +356,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
 
 def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each finding, one for those that say the same about one file."""
-    from binlogtool.report.format_text import format_count, format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_count, format_repeats, group_repeats
     from binlogtool.terminal.escape import escape
 
     groups = group_repeats(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
@@ -378,7 +378,7 @@ def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about renamed tables and changed columns."""
-    from binlogtool.report.format_text import format_count
+    from binlogtool.report.format_numbers_and_names import format_count
     from binlogtool.terminal.escape import escape
 
     column_changes = [f"{one['name']}: {text}" for one in manifest.details.get("tables", ()) for text in one["changes"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     HintOptions,

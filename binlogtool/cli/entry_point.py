@@ -15,7 +15,7 @@ from typing import TextIO
 import click
 
 from binlogtool import limits
-from binlogtool.cli.command import CommandRun, Terminated, TimeLimitReached, is_main_thread
+from binlogtool.cli.click_command_tree import CommandRun, Terminated, TimeLimitReached, is_main_thread
 from binlogtool.errors import BinlogtoolError, LimitError, suggest_names
 from binlogtool.limits import MIB
 
@@ -77,7 +77,7 @@ def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
 
 
 def _invoke_command(current: CommandRun, arguments: list[str]) -> int:
-    from binlogtool.cli.command import build_command_group
+    from binlogtool.cli.click_command_tree import build_command_group
 
     group = build_command_group()
     if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -24,7 +24,7 @@ from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+    from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 

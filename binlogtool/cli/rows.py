@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.dump import report_finding, report_statements
 from binlogtool.cli.options import (
     PATH,
@@ -27,14 +27,14 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.core.record_selection import FileFinding
+from binlogtool.core.record_and_selection_types import FileFinding
 from binlogtool.errors import RefusedError, UsageError, join_names, suggest_names
 from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
 _FORMS = ("text", "csv", "jsonl", "arrow")
 _MANY_TABLES = ("text", "jsonl")
@@ -105,7 +105,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
 
 def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
     """Report each finding once, though the log is read for each table; one for those that say the same of one file."""
-    from binlogtool.report.format_text import format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_repeats, group_repeats
 
     places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
     groups = group_repeats((one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -25,7 +25,7 @@ from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
+    from binlogtool.repair.plan_types import RepairPlan, RepairPolicy, RepairResult
 
 
 _UNCHANGED = "nothing was changed"
@@ -119,7 +119,7 @@ class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def policy(self) -> RepairPolicy:
         """The repair policy that the options allow."""
-        from binlogtool.repair.plan import RepairPolicy
+        from binlogtool.repair.plan_types import RepairPolicy
 
         return RepairPolicy(
             max_loss=self.max_loss,
@@ -175,7 +175,7 @@ class _TruncateRunner:
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed the changes."""
         import binlogtool
-        from binlogtool.report.format_text import quote_for_shell
+        from binlogtool.report.format_numbers_and_names import quote_for_shell
 
         plan = None if path == "-" else binlogtool.plan_finish(path)
         if plan is None:
@@ -212,7 +212,7 @@ class _TruncateRunner:
 
     def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
-        from binlogtool.report.format_text import format_quantity
+        from binlogtool.report.format_numbers_and_names import format_quantity
 
         options = self._options
         if options.to_file is not None:

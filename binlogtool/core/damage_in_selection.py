@@ -13,7 +13,7 @@ from binlogtool.core.record_filter import NUMBERED_GTID, RecordFilter, gtid_sour
 from binlogtool.core.scan import DamagedRange
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.row_outputs import ScriptWriter
+from binlogtool.format_api.row_output_interfaces import ScriptWriter
 
 _MAX_CHECKED = 10_000
 """Maximum number of lost transactions that are compared with the selection."""

@@ -27,6 +27,14 @@ from msgspec import json
 from msgspec.structs import replace
 
 from binlogtool import limits
+from binlogtool.core.record_and_selection_types import (
+    FileFinding,
+    InnerPosition,
+    RecordBlock,
+    RecordChecksum,
+    RowBatch,
+    SqlFragment,
+)
 from binlogtool.core.record_filter import (
     MAX_BLOCK_RECORDS,
     MAX_GAP,
@@ -37,14 +45,6 @@ from binlogtool.core.record_filter import (
     next_fallback_count,
     runs_to_byte_mask,
     split_runs_into_blocks,
-)
-from binlogtool.core.record_selection import (
-    FileFinding,
-    InnerPosition,
-    RecordBlock,
-    RecordChecksum,
-    RowBatch,
-    SqlFragment,
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import UsageError
@@ -70,7 +70,7 @@ from binlogtool.format_api.layout import (
     flatten_batch,
     to_int_list,
 )
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     CompiledTableReader,
     EventGroupReader,
     EventRows,
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from binlogtool.core.apply_where import CompiledCondition, RowCondition
     from binlogtool.limits import Limits
     from binlogtool.query.evaluate import ColumnValues, Condition
+    from binlogtool.schema.frame_scan_loop import Backend
     from binlogtool.schema.json_body_codegen import WrittenRecords
     from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
-    from binlogtool.schema.scanner import Backend
 
 
 # --- Long values on their way to JSON output ---

@@ -38,8 +38,7 @@ from binlogtool.core.open_file import (
     open_source,
 )
 from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last
-from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     FollowLoss,
     ReadOptions,
@@ -49,6 +48,7 @@ from binlogtool.core.record_selection import (
     is_sequence_position,
     split_file_prefix,
 )
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, UnknownFormatError, UsageError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core import progress
+from binlogtool.core import report_progress
 from binlogtool.core.damage_in_selection import SelectedDamage
 from binlogtool.core.decode_batches import (
     BlockDecoder,
@@ -39,12 +39,7 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.record_filter import (
-    RecordFilter,
-    RecordRange,
-    gtid_selection,
-)
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     ReadOptions,
     Record,
@@ -63,6 +58,11 @@ from binlogtool.core.record_selection import (
     refuse_where,
     select_nothing,
 )
+from binlogtool.core.record_filter import (
+    RecordFilter,
+    RecordRange,
+    gtid_selection,
+)
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.salvage_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
@@ -71,7 +71,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, U
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     ChangeReader,
     CompiledTableReader,
     DatabaseRenames,
@@ -256,7 +256,7 @@ class LogFiles:
         self._opened_files: list[LogFile] = []
         self._shared: dict[str, Any] = {}
         self._carried_states: list[tuple[str, Any]] = []
-        progress.report_pass_start(total_size(path for path, _, _ in files))
+        report_progress.report_pass_start(total_size(path for path, _, _ in files))
 
     @property
     def files(self) -> tuple[LogFile, ...]:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
+from binlogtool.core.record_and_selection_types import (
+    LogPosition,
+    RecordBlock,
+    Selection,
+    is_gtid_position,
+    parse_position,
+)
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import (
     EnvelopeColumns,
@@ -187,7 +193,7 @@ class RecordFilter(msgspec.Struct):
 
         Args:
             file_selection: the part of the selection that applies to this file
-                (`core.record_selection.limit_selection_to_files`).
+                (`core.record_and_selection_types.limit_selection_to_files`).
             output: the output rules of the file's format.
             page_size: bytes of a page of the file, see `LogFileLayout.page_size`.
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core import progress
+from binlogtool.core import report_progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS
 from binlogtool.core.open_file import (
     FileSource,
@@ -36,7 +36,7 @@ from binlogtool.core.open_file import (
     read_head,
     read_range,
 )
-from binlogtool.core.progress import (
+from binlogtool.core.report_progress import (
     COMPRESSED,
     COMPRESSED_SUFFIXES,
     DESTROYED_LOG,
@@ -543,7 +543,7 @@ def resolve_path(path: str, format_name: str, skip_unlistable: bool = False) -> 
 def resolve_logs(path: str, format_name: str) -> list[LogGroup]:
     """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
     resolved = resolve_path(path, format_name)
-    progress.report_skipped_files(path, resolved.skipped)
+    report_progress.report_skipped_files(path, resolved.skipped)
     return resolved.groups
 
 

@@ -21,7 +21,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, Format
 from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, FrameLevel, LogFileLayout
 from binlogtool.limits import MIB, Limits
-from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
+from binlogtool.schema.frame_scan_loop import Backend, Scanner, ScanStop, StopReason
 
 # --- Segments of one pass over a file, in order ---
 

@@ -25,8 +25,8 @@ from binlogtool.format_api.layout import (
 )
 from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError
 from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.schema.frame_scan_loop import Backend, Scanner, ScanStop, StopReason
 from binlogtool.schema.native_library import concatenate_columns, copy_column, has_any_value
-from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
 
 # --- Findings about bad frames and rows ---
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.decode_batches import SelectedEventGroup
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     ReadOptions,
     Selection,
@@ -30,7 +30,7 @@ from binlogtool.export.manifest import (
     ReadRequest,
 )
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     DEFAULT_MAX_FILE_SIZE,
@@ -40,7 +40,7 @@ from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     parse_gtid,
     record_gtid,
 )
-from binlogtool.verification.verify import LogVerifyOptions, verify_paths
+from binlogtool.verification.verify_logs import LogVerifyOptions, verify_paths
 
 # --- Transactions copied to a MariaDB log ---
 

@@ -22,14 +22,14 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.export import table_files
 from binlogtool.export.manifest import Manifest
 from binlogtool.export.output_options import TypedRowOptions
+from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import FindingCounter, SpooledDefinitions, SpooledTable, TableMemory, TableSpool
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
-from binlogtool.export.write_final_tables import conform_table
-from binlogtool.export.write_tables import SpoolResult, TaskReader, TypedRows
+from binlogtool.export.write_typed_tables import SpoolResult, TaskReader, TypedRows
 from binlogtool.format_api.encode_json import to_json_text
-from binlogtool.format_api.row_outputs import TableColumn, TableSchema, make_database_table, split_table_name
+from binlogtool.format_api.row_output_interfaces import TableColumn, TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
 
 _EMPTYING = ("TRUNCATE", "DROP")
@@ -358,7 +358,7 @@ class CurrentTables(FindingCounter):
 
 
 class CurrentRows(TypedRows, frozen=True):
-    """The current rows of tables (`export.write_tables.RowKind`)."""
+    """The current rows of tables (`export.write_typed_tables.RowKind`)."""
 
     @property
     def needs_record_numbers(self) -> bool:

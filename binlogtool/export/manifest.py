@@ -23,8 +23,8 @@ from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
+from binlogtool.core.record_and_selection_types import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.record_filter import gtid_selection
-from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import BEYOND_LIMITS, CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
@@ -524,9 +524,9 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Files that a job reads, and the options for reading them.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
-    split. histories: state that earlier files carry over to members (`read_log_file`), each as `Hints.earlier`.
+    split. histories: state that earlier files carry over to members (`read_rows_of_one_file`), each as `Hints.earlier`.
     columns, payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are
-    read (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
+    read (`read_one_table_as_arrow`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
     """
 
     members: tuple[TaskFile, ...]

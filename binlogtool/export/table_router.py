@@ -20,14 +20,14 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core.apply_where import ColumnTracker, make_row_condition
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
+from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.records_to_arrow import DAMAGE
-from binlogtool.export.row_event_metadata import EventMetadataColumns, EventNames
-from binlogtool.export.row_metadata import (
+from binlogtool.export.row_event_numpy_columns import EventMetadataColumns, EventNames
+from binlogtool.export.row_origin_columns import (
     describe_row_transaction,
     describe_transaction,
     format_place,
@@ -52,7 +52,7 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
 from binlogtool.format_api.encode_json import findings_to_json, to_json_text
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     CellBuffer,
     CellSlice,
     ColumnCells,

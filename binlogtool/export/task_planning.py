@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.read_log_file import add_histories
+from binlogtool.export.read_rows_of_one_file import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
 from binlogtool.export.spark_settings import describe_paths, describe_work
 from binlogtool.limits import MIB

@@ -25,11 +25,11 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
 from binlogtool.format_api.encode_json import to_json_text
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,

@@ -403,7 +403,7 @@ class LeafFormat(msgspec.Struct, frozen=True):
     Args:
         decode: bytes -> the value that `dump` shows; None = only compiled code uses this leaf.
         json_kernel: name of the kernel `put(buf, p, n, out, o, z)` that writes the same value as JSON, see
-            `format_api.json_kernels`; None = only the general writer writes it.
+            `format_api.json_text_kernels`; None = only the general writer writes it.
         unquoted: the kernel writes the text without its quotes.
         text_table: name of the table of texts that the kernel takes as an additional argument, before `out`.
         context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes as
@@ -654,7 +654,7 @@ def decode_text(value: bytes) -> str | bytes:
 class TextField(Adapter):  # type: ignore[misc]
     """Field of text, usually UTF-8; invalid text stays bytes."""
 
-    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_kernels:put_any_text"))
+    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_text_kernels:put_any_text"))
 
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
         return decode_text(obj)

@@ -24,7 +24,7 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.format_api import row_store_kernels
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.format_api.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.format_api.row_store_kernels import (
     HEAD_ABANDONED,
     HEAD_END,

@@ -31,7 +31,8 @@ from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RepairFailedError
 from binlogtool.format_api.format import EngineLock, ResultPiece
 from binlogtool.limits import MIB
-from binlogtool.repair.file_io import (
+from binlogtool.repair.plan_types import FilePlan, RepairPlan, RepairResult, WrittenFile
+from binlogtool.repair.system_calls import (
     CHANGE,
     READ,
     SYSTEM,
@@ -47,7 +48,6 @@ from binlogtool.repair.file_io import (
     remove_file,
     split_zero_runs,
 )
-from binlogtool.repair.plan import FilePlan, RepairPlan, RepairResult, WrittenFile
 from binlogtool.repair.undo_file import (
     APPLIED,
     FIXED_HEADER,

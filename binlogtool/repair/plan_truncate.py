@@ -29,8 +29,7 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.repair.execute_plan import describe_leftovers
-from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
-from binlogtool.repair.plan import (
+from binlogtool.repair.plan_types import (
     CUTTABLE,
     FLIPPED_BIT_ADVICE,
     WHOLE_LOG_ADVICE,
@@ -65,12 +64,13 @@ from binlogtool.repair.repaired_content import (
     verify_planned_file,
     verify_planned_log,
 )
+from binlogtool.repair.system_calls import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.undo_repair import explain_interrupted_repair
-from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
+from binlogtool.verification.verify_logs import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.core.record_and_selection_types import ReadOptions
     from binlogtool.format_api.layout import RangeReader
 
 # --- Plans for files that change together ---

@@ -28,7 +28,7 @@ from binlogtool.core.open_file import (
     open_file,
     read_range,
 )
-from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, resolve_path
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.findings import Finding, Severity
@@ -44,10 +44,16 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
+from binlogtool.repair.plan_types import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
-from binlogtool.schema.scanner import Backend
-from binlogtool.verification.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
+from binlogtool.schema.frame_scan_loop import Backend
+from binlogtool.verification.verify_logs import (
+    LogExamination,
+    LogVerifyOptions,
+    VerifiedMember,
+    examine_log,
+    verify_file,
+)
 from binlogtool.verification.verify_report import (
     FileReport,
     Report,

@@ -16,8 +16,15 @@ from binlogtool.repair.execute_plan import (
     take_file_locks,
     take_undo_locks,
 )
-from binlogtool.repair.file_io import SYSTEM, DeferredSignals, SystemCalls, get_directory, path_exists, refuse_network
-from binlogtool.repair.plan import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
+from binlogtool.repair.plan_types import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
+from binlogtool.repair.system_calls import (
+    SYSTEM,
+    DeferredSignals,
+    SystemCalls,
+    get_directory,
+    path_exists,
+    refuse_network,
+)
 from binlogtool.repair.undo_file import (
     ORIGINAL,
     OTHER,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import EXPLANATIONS, Severity
-from binlogtool.format_api.replay import POLICIES, VERBS
+from binlogtool.format_api.replay_rules import POLICIES, VERBS
 from binlogtool.verification.verify_report import BYTE_CLASSES
 
 # --- Building blocks of the JSON Schemas ---

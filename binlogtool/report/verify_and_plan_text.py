@@ -11,14 +11,14 @@ import msgspec
 
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
+from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.errors import join_names
-from binlogtool.exit_status import STATUSES
+from binlogtool.exit_status_texts import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.encode_json import encode_in_pieces, pick_members
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.repair.plan import (
+from binlogtool.repair.plan_types import (
     CUTTABLE,
     EMPTY_RESULT,
     FLIPPED_BIT_ADVICE,
@@ -31,7 +31,7 @@ from binlogtool.repair.plan import (
     UndoPlan,
     WrittenFile,
 )
-from binlogtool.report.format_text import (
+from binlogtool.report.format_numbers_and_names import (
     format_command,
     format_count,
     format_finding,
@@ -54,8 +54,8 @@ from binlogtool.verification.verify_report import (
 )
 
 if TYPE_CHECKING:
-    from binlogtool.prediction.replay import ReplayResult
-    from binlogtool.repair.plan import RepairPolicy
+    from binlogtool.prediction.predict_replay import ReplayResult
+    from binlogtool.repair.plan_types import RepairPolicy
 
 
 # --- Suggested next commands ---

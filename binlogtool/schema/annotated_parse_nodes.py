@@ -46,7 +46,6 @@ from binlogtool.format_api.schema_fields import (
     MalformedError,
     NestedSchema,
 )
-from binlogtool.schema.annotated_bytes import FieldRow, HexInt
 from binlogtool.schema.annotated_parse_state import (
     PLAIN_TYPES,
     NamedNumber,
@@ -55,6 +54,7 @@ from binlogtool.schema.annotated_parse_state import (
     find_field_paths,
     format_missing_bytes,
 )
+from binlogtool.schema.annotation_types import FieldRow, HexInt
 
 # --- Construct classes that add rows while they parse ---
 

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError, MalformedError, TracePart
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow, HexInt
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow, HexInt
 
 # --- Values and errors of construct in words ---
 

@@ -1,7 +1,7 @@
 """Generate code that writes the members of records and their bodies as JSON.
 
 A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns the same as kernels that write JSON
-(`format_api.json_kernels`). It refuses a truncated body; the general writer reports the error. It first reads all
+(`format_api.json_text_kernels`). It refuses a truncated body; the general writer reports the error. It first reads all
 fields, then writes them; a list is read again for that, element by element, so that long lists take no memory. Constant
 texts are stored eight bytes at a time.
 
@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     NO_SPACE,
     UNSUPPORTED,
     build_name_table,
@@ -31,7 +31,7 @@ from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLa
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
 from binlogtool.schema.backends import compile_generated, get_native_backend
-from binlogtool.schema.body_program import (
+from binlogtool.schema.compile_body_schema import (
     ArgumentNumber,
     OutputBytes,
     OutputEnum,
@@ -44,10 +44,8 @@ from binlogtool.schema.body_program import (
     list_shown_members,
     lower_body,
 )
-from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
-from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
-from binlogtool.schema.program import (
+from binlogtool.schema.compile_frame_schema import UnlowerableError
+from binlogtool.schema.instruction_set import (
     MACHINE,
     Num,
     Repeat,
@@ -56,6 +54,8 @@ from binlogtool.schema.program import (
     iter_operations,
     wrap_int64,
 )
+from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
+from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 
 # --- Generated code that writes bodies as JSON ---
 

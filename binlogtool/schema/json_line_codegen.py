@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.format_api.format import JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import UNSUPPORTED, put_hex8, put_unsigned
+from binlogtool.format_api.json_text_kernels import UNSUPPORTED, put_hex8, put_unsigned
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, zeroed_int64
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
 from binlogtool.schema.json_body_codegen import (

@@ -16,9 +16,9 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.limits import KIB
-from binlogtool.schema import annotated_bytes, backends
-from binlogtool.schema.annotated_bytes import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
+from binlogtool.schema import annotation_types, backends
 from binlogtool.schema.annotated_parse_state import ElementShape, FoldedRow, unfold_rows
+from binlogtool.schema.annotation_types import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
 from binlogtool.terminal.escape import escape, fold_column, fold_line
 
 # --- Annotated rows as text lines ---
@@ -110,7 +110,7 @@ def make_label(row: FieldRow, options: HexdumpOptions) -> str:
 
 
 def line_template(options: HexdumpOptions) -> tuple[list[int], bytes]:
-    """Return the layout of a line for `schema.annotated_bytes`, and a line without bytes and label."""
+    """Return the layout of a line for `schema.annotation_types`, and a line without bytes and label."""
     layout = _get_layout(options)
     blank = layout._format_line(0, "", "", _BLANK_ROW, ".")[:-1].rstrip()
     text = blank[: blank.rindex(layout.bar)].rindex(layout.bar) + 2
@@ -404,7 +404,7 @@ def _is_small_piece(piece: AnnotatedPiece) -> bool:
 
 @lru_cache(maxsize=4)
 def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
-    return compile_(annotated_bytes.put_hexdump_lines)
+    return compile_(annotation_types.put_hexdump_lines)
 
 
 def _has_default_format(options: HexdumpOptions) -> bool:

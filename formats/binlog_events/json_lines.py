@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
     put_entry,
     put_null,

@@ -30,7 +30,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.json_kernels import UNSUPPORTED, put_any_text, put_bytes, put_null, put_unsigned
+from binlogtool.format_api.json_text_kernels import UNSUPPORTED, put_any_text, put_bytes, put_null, put_unsigned
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import (
     BodySchema,

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_range
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set, subtract_intervals

@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     RecordTableRows,
     TableColumn,
     TableReader,

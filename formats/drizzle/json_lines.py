@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     put_any_text,
     put_bool,
     put_bytes,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     ADD,
     APPLIED,
     DELETE,
@@ -124,7 +124,7 @@ RowValues = dict[str, Any]
 
 @dataclass(slots=True)
 class DrizzleEffects(EffectReader):
-    """Row changes of a replay (implements `format_api.replay.EffectReader`).
+    """Row changes of a replay (implements `format_api.replay_rules.EffectReader`).
 
     Attributes:
         keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
@@ -389,7 +389,7 @@ class RulingList(list[RecordOutcome]):
 
 
 class DrizzleReplayer:
-    """Replays one log by its rules (implements `format_api.replay.Replayer`); several files are parts of one log."""
+    """Replays one log by its rules (implements `format_api.replay_rules.Replayer`); all files are one log."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation

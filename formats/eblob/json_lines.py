@@ -12,7 +12,7 @@ from functools import cache
 from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
     put_null,
     put_null_member,
@@ -41,7 +41,7 @@ from binlogtool.format_api.schema_fields import (
     put_hex_digits,
 )
 from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
-from binlogtool.formats.eblob.overwrite_groups import (
+from binlogtool.formats.eblob.group_overwrite_records import (
     CONTROL_KIND,
     DATA_KIND,
     FOOTER_KIND,

@@ -38,7 +38,7 @@ from binlogtool.format_api.layout import (
     make_split_point,
     to_int_list,
 )
-from binlogtool.format_api.row_outputs import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
+from binlogtool.format_api.row_output_interfaces import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.format_api.schema_fields import WideVarint, decode_text
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from construct import Construct, Enum, Int8ul, Struct, Terminated
 
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
     put_any_text,
     put_bytes,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema

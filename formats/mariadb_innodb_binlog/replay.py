@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -582,7 +582,7 @@ class _UnseenEvents(msgspec.Struct):
 
 
 class IbbReplayer:
-    """Replayer of the log (`format_api.replay.Replayer`)."""
+    """Replayer of the log (`format_api.replay_rules.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._force = situation.policy == "force"

@@ -14,7 +14,7 @@ from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import Batch, KernelCompiler
-    from binlogtool.format_api.row_outputs import (
+    from binlogtool.format_api.row_output_interfaces import (
         ChangeReader,
         EventRows,
         RecordChanges,
@@ -35,7 +35,7 @@ def _get_event_context(context: IbbFileContext, what: str) -> Any:
 
 
 class GroupChanges(msgspec.Struct):
-    """Change reader for batches of events (`format_api.row_outputs.ChangeReader`)."""
+    """Change reader for batches of events (`format_api.row_output_interfaces.ChangeReader`)."""
 
     reader: ChangeReader
 
@@ -68,7 +68,7 @@ def make_group_changes() -> GroupChanges:
 
 
 class GroupTables(RowTables):
-    """Table reader for batches of events (`format_api.row_outputs.TableReader`)."""
+    """Table reader for batches of events (`format_api.row_output_interfaces.TableReader`)."""
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits

@@ -12,7 +12,7 @@ from typing import Any
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, make_split_point
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import DecryptionAnchor, EventDecryptor, EventDecryptorFactory
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory

@@ -19,8 +19,8 @@ from binlogtool.format_api.format import (
     Validator,
 )
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     decode_bodies,

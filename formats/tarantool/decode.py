@@ -48,8 +48,13 @@ from binlogtool.formats.tarantool.codes import (
     SpaceNames,
     name_body_key,
 )
+from binlogtool.formats.tarantool.msgpack.decode_values import (
+    InexactValueError,
+    check_exact,
+    get_fast_decoder,
+    to_python,
+)
 from binlogtool.formats.tarantool.msgpack.parse import ODD_SEEN, MpKind, MpNode, decode_value, limit_depth
-from binlogtool.formats.tarantool.msgpack.values import InexactValueError, check_exact, get_fast_decoder, to_python
 from binlogtool.formats.tarantool.rows import parse_rows
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.schema import (

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import U64, Batch, to_int_list
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     TUPLE,
     RecordTableRows,
     TableColumn,

@@ -29,7 +29,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
         "manticore/payload_kernels", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
-        "tarantool/msgpack/parse", "tarantool/msgpack/values", "tarantool/schema",
+        "tarantool/msgpack/parse", "tarantool/msgpack/decode_values", "tarantool/schema",
     ),
     FOUND: (
         "binlog_events/decode", "binlog_events/wire_format", "drizzle/explain_damage", "eblob/explain_damage",
@@ -58,7 +58,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "tarantool/replay/simulated_xlog_reader",
     ),
     OTHER: (
-        "manticore/replay/replay", "mysql_binlog/index_and_state_files",
+        "manticore/replay/replayer", "mysql_binlog/index_and_state_files",
     ),
 }  # fmt: skip
 """Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
@@ -75,7 +75,7 @@ CANONICAL = "accepts a number only in its shortest form, as the server writes it
 
 BY_KERNEL: dict[str, dict[str, str]] = {
     SCALAR: {
-        "format_api/json_kernels": "_utf8_sequence_size",
+        "format_api/json_text_kernels": "_utf8_sequence_size",
         "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
         "binlog_events/event_schemas": "find_event_form",
         "binlog_events/values/value_kernels":

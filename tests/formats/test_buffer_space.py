@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from binlogtool.format_api.json_kernels import build_name_table
+from binlogtool.format_api.json_text_kernels import build_name_table
 from binlogtool.formats.binlog_events.sql.kernels import event_statements
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import ScriptMemory
 from binlogtool.formats.tarantool.rows.json_lines import put_space_member, put_transaction_member

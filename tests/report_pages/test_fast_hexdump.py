@@ -9,7 +9,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow, put_hexdump_lines
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow, put_hexdump_lines
 from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump, join_small_pieces, render_hexdump
 
 OPTIONS = (

@@ -14,9 +14,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
+from binlogtool.export.envelopes.convert_values import ChangeMessage, to_json_document, to_json_safe_text
 from binlogtool.format_api.encode_json import encode_json
-from binlogtool.format_api.row_outputs import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.format_api.row_output_interfaces import (
+    BEGIN,
+    DDL,
+    END,
+    ROW_KINDS,
+    ChangeEvent,
+    Image,
+    SqlColumn,
+    SqlTable,
+)
 from binlogtool.limits import MIB
 
 # --- Geometry values as well-known text ---

@@ -13,9 +13,9 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
-from binlogtool.format_api import row_outputs
+from binlogtool.format_api import row_output_interfaces
 from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     BEGIN,
     DDL,
     DELETE,
@@ -102,23 +102,23 @@ _GEOMETRIES: Mapping[int | None, str] = {
 }  # fmt: skip
 
 
-def change_table(table_map: TableMap) -> row_outputs.SqlTable | None:
+def change_table(table_map: TableMap) -> row_output_interfaces.SqlTable | None:
     """Return the table of a map for change messages; None if its column names are unknown."""
-    change_table_: row_outputs.SqlTable | None = table_map.memo.get("change")
+    change_table_: row_output_interfaces.SqlTable | None = table_map.memo.get("change")
     if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
         columns = tuple(map(_change_column, table_map.columns, table_map.column_keys))
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
-        change_table_ = table_map.memo["change"] = row_outputs.SqlTable(
+        change_table_ = table_map.memo["change"] = row_output_interfaces.SqlTable(
             table_map.database, table_map.table, columns, key
         )
     return change_table_
 
 
-def _change_column(column: TableMapColumn, name: str) -> row_outputs.SqlColumn:
+def _change_column(column: TableMapColumn, name: str) -> row_output_interfaces.SqlColumn:
     scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
     if column.type in _FRACTION_TYPES:
         scale = column.metadata
-    return row_outputs.SqlColumn(
+    return row_output_interfaces.SqlColumn(
         name,
         _sql_type_name(column),
         column.nullable,
@@ -217,7 +217,7 @@ class RowChanges(msgspec.Struct):
         stop: int,
         limits: Limits,
         compile_kernel: Callable[[Kernel], Kernel],
-        encode: row_outputs.EncodeRows,
+        encode: row_output_interfaces.EncodeRows,
     ) -> tuple[bytes, int]:
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
         reader = self._tables
@@ -236,14 +236,18 @@ class RowChanges(msgspec.Struct):
             threads = list(self._iter_threads(batch, codes, start, events.record_indexes))
             name = context.name.rpartition("/")[2]
             offset = None if batch.container is None else batch.container.offset
-            lines = encode(row_outputs.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset))
+            lines = encode(
+                row_output_interfaces.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset)
+            )
         if lines is None:
             self.groups.group = group
             return b"", start
         self._follow_events(context, batch, start, reached, limits)
         return lines, reached
 
-    def _find_table(self, buffer: Any, events: row_outputs.EventRows, event_numbers: Sequence[int]) -> SqlTable | None:
+    def _find_table(
+        self, buffer: Any, events: row_output_interfaces.EventRows, event_numbers: Sequence[int]
+    ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
         table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
         if table is not None and doubt and (table.full_name, doubt) not in self.reported:

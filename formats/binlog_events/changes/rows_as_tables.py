@@ -20,7 +20,7 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     MAX_DECIMAL_DIGITS,
     NO_ROWS,
     TRANSACTION_BEGINS,

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.json_text_kernels import is_utf8
 from binlogtool.format_api.layout import Kernel
-from binlogtool.format_api.row_outputs import CellSlice, ColumnCells, TableSchema
+from binlogtool.format_api.row_output_interfaces import CellSlice, ColumnCells, TableSchema
 from binlogtool.format_api.row_store_kernels import copy_bytes
 from binlogtool.format_api.schema_fields import (
     DecompressionError,

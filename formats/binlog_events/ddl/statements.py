@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import qualify_name
+from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation

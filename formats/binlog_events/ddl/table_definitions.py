@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import qualify_name, split_schema_files, split_table_name
+from binlogtool.format_api.row_output_interfaces import qualify_name, split_schema_files, split_table_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
     TableDefinition,
     apply_alter_table,

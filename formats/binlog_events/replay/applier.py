@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, RecordOutcome
+from binlogtool.format_api.replay_rules import APPLIED, REJECTED, SKIPPED, RecordOutcome
 from binlogtool.formats.binlog_events.ddl.statements import find_engine, mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (

@@ -16,7 +16,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     ADD,
     DELETE,
     DROP,
@@ -28,7 +28,7 @@ from binlogtool.format_api.replay import (
     StateChange,
     encode_canonical,
 )
-from binlogtool.format_api.row_outputs import qualify_name
+from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_altered_table,
     find_created_table,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     put_any_text,
     put_bytes,
     put_control,

@@ -27,8 +27,8 @@ import msgspec
 from msgspec import structs
 
 from binlogtool.format_api.format import JsonEncoder
-from binlogtool.format_api.json_kernels import build_text_table
-from binlogtool.format_api.row_outputs import qualify_name
+from binlogtool.format_api.json_text_kernels import build_text_table
+from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.values.column_types import (
     CHARACTER,

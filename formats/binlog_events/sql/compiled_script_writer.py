@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.json_kernels import build_text_table
+from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, wrap_batch
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES

@@ -23,7 +23,7 @@ from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.row_outputs import ScriptOptions, qualify_name, unquote_name
+from binlogtool.format_api.row_output_interfaces import ScriptOptions, qualify_name, unquote_name
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import (
     TABLE_PATTERN,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     is_utf8,
     put_double,
     put_entry,

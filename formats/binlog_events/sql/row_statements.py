@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.row_outputs import RowFilter, ScriptOptions
+from binlogtool.format_api.row_output_interfaces import RowFilter, ScriptOptions
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.row_outputs import ScriptOptions, SidecarFiles
+from binlogtool.format_api.row_output_interfaces import ScriptOptions, SidecarFiles
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog

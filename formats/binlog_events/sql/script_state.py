@@ -21,7 +21,7 @@ from msgspec.structs import replace as structs_replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.row_outputs import DatabaseRenames, ScriptOptions
+from binlogtool.format_api.row_output_interfaces import DatabaseRenames, ScriptOptions
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
 from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head

@@ -23,7 +23,7 @@ import msgspec
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay_rules import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.event_schemas import decode_body
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text

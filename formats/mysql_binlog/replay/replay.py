@@ -13,7 +13,7 @@ from typing import Any
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay_rules import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (

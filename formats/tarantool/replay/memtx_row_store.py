@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.replay import encode_canonical
+from binlogtool.format_api.replay_rules import encode_canonical
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
 from binlogtool.formats.tarantool.replay.update_ops import PathStep
 from binlogtool.formats.tarantool.spaces.definitions import (

@@ -1,6 +1,6 @@
 """Replay most rows by compiled code.
 
-Implements `format_api.replay.CompiledReplay`.
+Implements `format_api.replay_rules.CompiledReplay`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.json_text_kernels import is_utf8
 from binlogtool.format_api.layout import Batch, Kernel, to_int_list
-from binlogtool.format_api.replay import APPLIED, BatchOutcome, ObjectCount, StateChange
+from binlogtool.format_api.replay_rules import APPLIED, BatchOutcome, ObjectCount, StateChange
 from binlogtool.format_api.row_store_kernels import (
     HEAD_END,
     HEAD_FREE,
@@ -36,8 +36,8 @@ from binlogtool.formats.tarantool.msgpack.parse import limit_depth, load_integer
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.tarantool.replay.effects import TarantoolEffects
-    from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
+    from binlogtool.formats.tarantool.replay.replayer import TarantoolReplayer
+    from binlogtool.formats.tarantool.replay.row_effects import TarantoolEffects
 
 
 # --- MessagePack in canonical form ---

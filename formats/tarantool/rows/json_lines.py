@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     put_bool,
     put_double,
     put_name,

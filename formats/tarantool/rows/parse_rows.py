@@ -34,6 +34,7 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
     RowType,
 )
+from binlogtool.formats.tarantool.msgpack.decode_values import Parts, create_leaf, trace_nested, trace_value
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
@@ -48,7 +49,6 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     read_uint,
     skip_value,
 )
-from binlogtool.formats.tarantool.msgpack.values import Parts, create_leaf, trace_nested, trace_value
 from binlogtool.limits import Limits
 
 # --- Rows in the annotated view ---

@@ -31,7 +31,7 @@ from binlogtool.formats.tarantool.decode import (
     learn_space_name,
     read_body_bytes,
 )
-from binlogtool.formats.tarantool.msgpack.values import to_python
+from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.validate import base_validator
 from binlogtool.formats.tarantool.validate.base_validator import (

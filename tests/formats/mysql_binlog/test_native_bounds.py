@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.format_api.encode_json import to_json_bytes
-from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
+from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.json_lines import BodyPlace, put_body_member
 from binlogtool.formats.binlog_events.rows.table_map import encode_map_record, encode_map_table, parse_table_map

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
+from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
-from binlogtool.format_api.row_outputs import ScriptOptions
+from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_statements
@@ -46,7 +46,7 @@ def script(
     data: bytes, folder: Path, *, schema: str | None = None, wording: ScriptOptions = STATEMENTS, **selection: object
 ) -> tuple[str, list[Finding]]:
     """(the script, what could not be written)"""
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
     path = folder / "mariadb-bin.000001"
     path.write_bytes(data)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from binlogtool.format_api.json_kernels import build_text_table
+from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
 from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValue, decode_cell
 from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, JsonValue, put_value

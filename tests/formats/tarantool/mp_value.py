@@ -8,6 +8,7 @@ from typing import Any
 from construct import Construct
 
 from binlogtool.format_api.schema_fields import MalformedError, TracePart
+from binlogtool.formats.tarantool.msgpack.decode_values import trace_value
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
@@ -17,7 +18,6 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     limit_depth,
     read_token,
 )
-from binlogtool.formats.tarantool.msgpack.values import trace_value
 from binlogtool.limits import Limits
 
 

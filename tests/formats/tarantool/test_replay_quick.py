@@ -13,8 +13,8 @@ import pytest
 
 import binlogtool
 from binlogtool.format_api import row_store_kernels
-from binlogtool.format_api.replay import encode_canonical
-from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
+from binlogtool.format_api.replay_rules import encode_canonical
+from binlogtool.formats.tarantool.msgpack.decode_values import get_fast_decoder
 from binlogtool.formats.tarantool.replay import replay_kernels
 from binlogtool.prediction.row_store import CompiledRowStore, ObjectNames, hash_row
 from binlogtool.schema import backends

@@ -13,7 +13,7 @@ import re
 from binascii import b2a_base64
 from itertools import accumulate
 
-from binlogtool.format_api.json_kernels import put_unsigned
+from binlogtool.format_api.json_text_kernels import put_unsigned
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableUInt8s,
