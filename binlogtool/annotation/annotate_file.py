@@ -268,7 +268,7 @@ class AnnotationWalker:
                 yield self.annotate_gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
-                self.learn(segment)
+                self.decode_envelopes_if_needed(segment)
                 yield from (
                     self._annotate_batch_frame(segment, frame, runs) for frame, runs in choice.select_frames(segment)
                 )
@@ -281,7 +281,7 @@ class AnnotationWalker:
         if self.scan.end > reached and choice.includes_range(reached, self.scan.end):
             yield self.annotate_gap(reached, self.scan.end)
 
-    def learn(self, batch: Batch) -> None:
+    def decode_envelopes_if_needed(self, batch: Batch) -> None:
         """Decode the envelopes of a batch if the file's schema depends on them (`FrameLevel.annotated_schema`)."""
         layout = self.scan.layout
         if layout.frame.annotated_schema is not None:

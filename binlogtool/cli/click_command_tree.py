@@ -333,7 +333,7 @@ def print_help(ctx: click.Context, *, is_full: bool) -> None:
     run.settings = find_display_settings(ctx.meta.get(ARGUMENTS_META_KEY, ()))
     with run.open_output(text=True) as out:
         width = min(terminal_columns(), MAX_WIDTH)
-        text = command.render_help(ctx, width=width, is_full=is_full, has_colour=run.use_colour(out))
+        text = command.render_help(ctx, width=width, is_full=is_full, has_colour=run.is_colour_used(out))
         out.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -516,7 +516,7 @@ class CommandRun:
         with OutputDestination(replace(self.settings, output=name), text=False, inputs=inputs) as out:
             out.write(data)
 
-    def say(self, text: str, *, level: int = 0) -> None:
+    def print_diagnostic(self, text: str, *, level: int = 0) -> None:
         """Print a diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
         if level <= self.settings.verbosity and sys.stderr is not None:
             with self.progress.hide_line():
@@ -534,7 +534,7 @@ class CommandRun:
     def report_failures(self, failures: Iterable[PathFailure]) -> None:
         """Print a line for each path that could not be processed."""
         for failure in failures:
-            self.say(
+            self.print_diagnostic(
                 failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1
             )
 
@@ -552,15 +552,15 @@ class CommandRun:
             for entry in skipped_by_path:
                 for failure in entry.destroyed_logs if as_server else entry.failures:
                     self.has_unread_files = True
-                    self.say(f"{failure.path}: {failure.message}", level=-1)
+                    self.print_diagnostic(f"{failure.path}: {failure.message}", level=-1)
             for line in render_skipped_files(skipped_by_path, list_names=self.settings.verbosity > 0):
-                self.say(line)
+                self.print_diagnostic(line)
 
     def report_work_messages(self) -> None:
         """Print, once, the messages about the work on a cluster."""
         notes, self.progress.work_messages = self.progress.work_messages, []
         for text in notes:
-            self.say(text)
+            self.print_diagnostic(text)
 
     def describe_partial_output(self) -> str:
         """Return a text that describes the state of the output after a limit ended the run."""
@@ -585,7 +585,7 @@ class CommandRun:
 
         return print_version(self)
 
-    def use_colour(self, output: OutputDestination) -> bool:
+    def is_colour_used(self, output: OutputDestination) -> bool:
         """Return True if colours are used on this output."""
         if self.settings.color != "auto":
             return self.settings.color == "always"

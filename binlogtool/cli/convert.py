@@ -167,7 +167,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
         manifest = convert(path)
         run.status = manifest.exit_code
         for line in summary_lines(manifest):
-            run.say(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
+            run.print_diagnostic(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
         if manifest.complete:
             writer = SqlWriter(terminal=out.isatty())
             with open(path, "rb") as output:
@@ -217,7 +217,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     run.report_skipped_files()
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
-        run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+        run.print_diagnostic(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
     report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 

@@ -125,7 +125,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
             out.write(piece)
     report_unmatched_schema(run, paths, log_hints)
     for text in field_names.warnings:
-        run.say(text, level=-1)
+        run.print_diagnostic(text, level=-1)
     if field_names.warnings and field_names.are_all_unknown:
         run.status = 2
     return run.status
@@ -254,7 +254,7 @@ def _check_names_exist(
     if not selected_count:
         unmatched.require_none()
     for text in (*unmatched.missing, *unmatched.absent):
-        run.say(text, level=-1)
+        run.print_diagnostic(text, level=-1)
     if (
         not selected_count
         and not run.status
@@ -263,7 +263,7 @@ def _check_names_exist(
         and 0 not in (record_selection.limit, record_selection.tail)
         and is_partial(record_selection)
     ):
-        run.say("the selection contains no record of the log")
+        run.print_diagnostic("the selection contains no record of the log")
 
 
 def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> None:
@@ -289,7 +289,9 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
     if count:
         verb, names = "changes" if count == 1 else "change", ", ".join(selection.objects)
         more = f" and {count - len(places):,} more" if count > len(places) else ""
-        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}")
+        run.print_diagnostic(
+            f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}"
+        )
 
 
 _MAX_STATEMENTS = 5
@@ -307,7 +309,7 @@ def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -
 
     for finding in findings:
         level = 0 if finding.severity > Severity.NOTE else 1
-        run.say(
+        run.print_diagnostic(
             f"{file}: {finding.severity.label} {format_offset(finding.offset)} {finding.id}: {finding.message}",
             level=level,
         )
@@ -366,7 +368,7 @@ def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: Output
             fold=not (everything or options.hex or options.selection.type),
             fields=fields,
             ascii_only=out.ascii,
-            paint=make_painter(True) if run.use_colour(out) else None,
+            paint=make_painter(True) if run.is_colour_used(out) else None,
         ),
     )
 
@@ -415,7 +417,7 @@ def _run_follow(
             for findings in part.findings.values():
                 _update_status(run, findings)
         elif isinstance(part, FollowLoss):
-            run.say(f"{part.file}: {part.reason}", level=-1)
+            run.print_diagnostic(f"{part.file}: {part.reason}", level=-1)
             run.status = select_exit_code((run.status, part.status))
         else:
             report_finding(run, part)
@@ -514,11 +516,11 @@ def follow_logs(
                     raise LimitError("the time limit was reached (--timeout) before all data was read")
                 yield part
             if follower.unknown_column is not None and not is_reported and not run.progress.records:
-                run.say(f"{follower.unknown_column} (so far; a later table may have it)")
+                run.print_diagnostic(f"{follower.unknown_column} (so far; a later table may have it)")
                 is_reported = True
             if is_first and not run.progress.records:
                 for text in _find_unmatched_names(run, paths, selection, options):
-                    run.say(f"{text} (so far; it may appear later)")
+                    run.print_diagnostic(f"{text} (so far; it may appear later)")
             is_first = False
             out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
 

@@ -68,7 +68,7 @@ def hexdump_options(
         depth=options.depth,
         squeeze=not options.no_squeeze,
         border="ascii" if out.ascii else "unicode",
-        color=run.use_colour(out),
+        color=run.is_colour_used(out),
     )
 
 
@@ -102,7 +102,7 @@ def _write_differences(
     run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination, form: str
 ) -> int:
     """Write the differences in the form; return their number."""
-    from binlogtool.report.render_annotated_bytes import DiffJsonWriter, DiffPage, DiffPicture, DiffText
+    from binlogtool.report.render_annotated_bytes import DiffJsonWriter, DiffPage, DiffSvg, DiffText
     from binlogtool.terminal.escape import escape
 
     parts = _with_diff_progress(run, comparison)
@@ -112,7 +112,7 @@ def _write_differences(
             out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
         out.write_lines(lines.render(parts))
         return lines.difference_count
-    writer: DiffJsonWriter | DiffPage | DiffPicture = DiffPicture(comparison)
+    writer: DiffJsonWriter | DiffPage | DiffSvg = DiffSvg(comparison)
     if form != "svg":
         writer = (DiffJsonWriter if form == "json" else DiffPage)(comparison, shows_all=options.all)
     for data in writer.encode(parts):

@@ -705,7 +705,7 @@ def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binl
         return
     with binlogtool.open(paths, **run.settings.make_read_options(hints)) as log:
         if text := log.find_unmatched_schema():
-            run.say(text, level=-1)
+            run.print_diagnostic(text, level=-1)
 
 
 class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -781,7 +781,7 @@ def print_formats(run: CommandRun) -> int:
             out.write_line(f"{format_.name:<24}{format_.title}")
             out.write_line(f"{'':<24}{' '.join(format_.files.patterns)}")
     for name, reason in formats.find_broken_plugins().items():
-        run.say(f"the plug-in format {name} cannot be loaded: {reason}")
+        run.print_diagnostic(f"the plug-in format {name} cannot be loaded: {reason}")
     return 0
 
 

@@ -88,16 +88,18 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             run.progress.records += rows.row_count or 0
             remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
-                run.say(f"the selection contains no row of {table}")
+                run.print_diagnostic(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
-                run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
+                run.print_diagnostic(
+                    f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
+                )
             troubles += rows.findings
         report_statements(run, log, selection)
         if tables and (selection.start_time, selection.stop_time) != (None, None):
             by_time = replace(selection, objects=(), exclude_objects=(), where=None)
             unmatched = log.find_unmatched(by_time, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
-                run.say(text)
+                run.print_diagnostic(text)
     report_unmatched_schema(run, options.paths, options.hints.read())
     _report_troubles(run, troubles)
     return run.status
@@ -192,7 +194,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         unmatched = log.find_unmatched(where_to_look, 0)
         unmatched.require_none()
         for text in (f"the selection contains no row of {join_names(absent)}", *unmatched.absent):
-            run.say(text)
+            run.print_diagnostic(text)
         return []
     if not selection.objects:
         raise UsageError(f"--exclude-object leaves out all tables of the log: {join_names(known)}")

@@ -149,15 +149,19 @@ def _verify_with_state(
     reports = [state.find_reusable_report(call) for call in calls]
     if state.other_options_count:
         count = f"{state.other_options_count:,} of {len(calls):,}"
-        run.say(f"--state: {count} paths or sets were recorded with other options or by another version: read again")
+        run.print_diagnostic(
+            f"--state: {count} paths or sets were recorded with other options or by another version: read again"
+        )
     if unchanged_count := sum(len(c.paths) for c, report in zip(calls, reports, strict=True) if report is not None):
-        run.say(f"--state: {unchanged_count:,} of {len(paths):,} paths not read: unchanged since the last run")
+        run.print_diagnostic(
+            f"--state: {unchanged_count:,} of {len(paths):,} paths not read: unchanged since the last run"
+        )
     changed_units = [call.paths for call, report in zip(calls, reports, strict=True) if report is None]
     new_reports = _verify_units(run, changed_units, options, deadline)
     for call, report in zip(calls, reports, strict=True):
         if report is not None:
             for path in call.paths:
-                run.say(f"{path}: unchanged since it was verified", level=1)
+                run.print_diagnostic(f"{path}: unchanged since it was verified", level=1)
             yield report
         elif (report := next(new_reports, None)) is not None:
             yield state.add_result(call, report)
@@ -182,7 +186,7 @@ def _verify_on_spark(
     run.report_work_messages()
     if late_count := sum(part is None for part in parts):
         reason = "the time limit was reached (--timeout, --max-duration)"
-        run.say(f"{late_count:,} of {len(paths):,} paths were not completely verified: {reason}")
+        run.print_diagnostic(f"{late_count:,} of {len(paths):,} paths were not completely verified: {reason}")
     yield from (Report((), (), (), True) if part is None else part for part in parts)
 
 
@@ -209,7 +213,9 @@ def _create_process_pool(run: CommandRun, number: int) -> ProcessPoolExecutor | 
     try:
         return limits_module.create_worker_pool(number)
     except (OSError, ImportError) as error:
-        run.say(f"--jobs: cannot start worker processes ({error}; check /dev/shm); continuing in one process")
+        run.print_diagnostic(
+            f"--jobs: cannot start worker processes ({error}; check /dev/shm); continuing in one process"
+        )
         return None
 
 

@@ -114,7 +114,7 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
 
     selection = options.selection.build(on_damage="skip")
     if selection.limit is not None:
-        run.say("--limit counts the records that are read; --top N limits the list")
+        run.print_diagnostic("--limit counts the records that are read; --top N limits the list")
     log_hints = options.hints.read(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
 

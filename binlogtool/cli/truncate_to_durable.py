@@ -83,9 +83,9 @@ def _check_can_confirm(options: TruncateOptions) -> None:
 def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
     """Report the changes on standard error, if the normal output could not be written."""
     for file in applied.files:
-        run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
+        run.print_diagnostic(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
     if applied.undo is not None:
-        run.say(f"binlogtool undo --apply {applied.undo} undoes it")
+        run.print_diagnostic(f"binlogtool undo --apply {applied.undo} undoes it")
 
 
 class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,18 +181,18 @@ class _TruncateRunner:
         if plan is None:
             return
         for name, action in plan.files:
-            self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
+            self._run.print_diagnostic(f"interrupted {plan.direction}: {name}: {action}", level=-1)
         if plan.files and not self._options.yes:
             folder = os.path.dirname(plan.intent)
             if not self._run.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?"):
                 raise RefusedError(f"{path}: not confirmed; nothing was changed")
         applied = binlogtool.finish_repair(path)
         if applied is None:
-            self._run.say(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
+            self._run.print_diagnostic(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
         elif plan.direction == "undo":
-            self._run.say(f"{path}: finished the interrupted undo of {applied.undo}")
+            self._run.print_diagnostic(f"{path}: finished the interrupted undo of {applied.undo}")
         else:
-            self._run.say(
+            self._run.print_diagnostic(
                 f"{path}: finished the interrupted repair; binlogtool undo "
                 f"{quote_for_shell(str(applied.undo))} undoes it"
             )

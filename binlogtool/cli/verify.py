@@ -159,7 +159,7 @@ def _print_report(
             for line in render_verify_text(
                 report,
                 exit_code=run.status,
-                paint=make_painter(run.use_colour(out)),
+                paint=make_painter(run.is_colour_used(out)),
                 list_names=names,
                 min_severity=min_severity,
                 named_paths=named_paths,

@@ -29,7 +29,7 @@ class SelectedDamage:
         self._waiting: list[tuple[LogFile, Finding]] = []
         self._txn_before: str | None = None
 
-    def set_aside(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
+    def hold_back_damage(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
         """Keep damage until the next transaction is known; False if a selected one is open: the damage is in it."""
         if not self._filter.transactions or (script is not None and script.has_open_transaction):
             return False
@@ -38,7 +38,9 @@ class SelectedDamage:
         self._waiting += [(file, one) for one in damage.findings]
         return True
 
-    def read_batch(self, file: LogFile, batch: Batch) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
+    def decide_damage_before_batch(
+        self, file: LogFile, batch: Batch
+    ) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
         """Note the transactions of a batch; return the decided findings, and whether they concern the selection."""
         envelope = file.format.output.decode_envelopes(file.layout.context, batch, 0, batch.records.count)
         txns = [str(one) for one in envelope.txn if one is not None]

@@ -124,7 +124,7 @@ class FollowedFile(msgspec.Struct):
 
     # -- the descriptor --------------------------------------------------------------------------------------------
 
-    def hold(self) -> bool:
+    def open_if_closed(self) -> bool:
         """Open the file if it is not open yet; False = the file no longer exists."""
         if self.handle is not None:
             return True
@@ -421,7 +421,7 @@ class LogFollower:
         for path, file in list(self._followed.items()):
             if file.handle is None and (path in self._newest_paths or (file.size < 0 and held_count < MAX_HELD_FILES)):
                 held_count += 1
-                if not file.hold() and file.size < 0:
+                if not file.open_if_closed() and file.size < 0:
                     del self._followed[path]  # the file appeared and vanished
         self._listed_at = time.monotonic()
 

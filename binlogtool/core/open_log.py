@@ -590,7 +590,7 @@ class LogReader(LogFiles):
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
                 label = "wrong order" if item.finding.id in ORDER_IDS else "left out here"
                 gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
-                yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
+                yield from (ScriptText(script.handle_missing_records(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
             if stop_findings:
@@ -723,7 +723,7 @@ class LogReader(LogFiles):
             found = item.finding if isinstance(item, FileFinding) else None
             if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
                 for reader in readers.values():
-                    reader.note_gap()
+                    reader.handle_missing_records()
 
     def event_groups(self, selection: Selection) -> Iterator[SelectedEventGroup | FileFinding]:
         """Yield the event groups of a server's log, in order; damage between them is yielded as `FileFinding`.
@@ -836,7 +836,11 @@ class LogReader(LogFiles):
                             reads_later = options.reads_on and links.has_selected
                             yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        if damage is not None and batch is None and damage.set_aside(file, segment, decoder.script):
+                        if (
+                            damage is not None
+                            and batch is None
+                            and damage.hold_back_damage(file, segment, decoder.script)
+                        ):
                             continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
@@ -847,7 +851,7 @@ class LogReader(LogFiles):
                             yield from decode_all_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
-                        decided = None if damage is None else damage.read_batch(file, batch)
+                        decided = None if damage is None else damage.decide_damage_before_batch(file, batch)
                         for found in _decide_damage(decided, links.has_selected):
                             yield found
                             if _ends_reading(selection, found):

@@ -339,7 +339,7 @@ class TypedRunFiles:
         self._router = TableRouter(kind.options, self._tables, request.limits)
         self._directories = TableDirectories()
         for one in known:
-            self._directories.directory_of(one.name)
+            self._directories.get_table_directory(one.name)
 
     @property
     def rows(self) -> int:
@@ -355,7 +355,7 @@ class TypedRunFiles:
         known_tables = read_older_tables([(file.path, file.format.name)], job.request.read_options())
 
         def on_finding(item: FileFinding) -> bool:
-            return self._tables.note_unread(item, damage=is_damage(item.finding, lambda: closed))
+            return self._tables.count_finding_and_return_damage(item, damage=is_damage(item.finding, lambda: closed))
 
         for _ in self._router.route_log(log, typed_selection(selection), known_tables, part, on_finding):
             pass
@@ -390,7 +390,9 @@ class TypedRunFiles:
     def describe(self) -> dict[str, Any]:
         """Return the details for the manifest, as `write_typed_tables.RowTableJob` makes them."""
         tables = [
-            spool.history.describe(spool.name, self._directory_of(spool.name), spool.rows, spool.layout.column_types())
+            spool.history.describe(
+                spool.name, self._get_table_directory(spool.name), spool.rows, spool.layout.column_types()
+            )
             for spool in self._tables.spools
         ]
         return {"tables": tables, **self._router.summary.describe()}
@@ -400,15 +402,15 @@ class TypedRunFiles:
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
         return f"{self.rows:,} rows decoded, {counted:,} counted in the output, in {len(self._finished):,} tables"
 
-    def _directory_of(self, name: str) -> str:
-        return self._directories.directory_of(name) if self._kind.per_table else "."
+    def _get_table_directory(self, name: str) -> str:
+        return self._directories.get_table_directory(name) if self._kind.per_table else "."
 
     def list_files(self) -> list[RunFile]:
         """Return the files; see `LinesRunFile`."""
         return [
             RunFile(
                 Path(one.source),
-                str(Path(self._directory_of(name), _part_name(self._number, i, self._job.shape))),
+                str(Path(self._get_table_directory(name), _part_name(self._number, i, self._job.shape))),
                 one.output.rows,
             )
             for name, files in self._finished.items()
@@ -425,7 +427,7 @@ class TypedRunFiles:
         """Return the tables for the next run."""
         tables = dict(self._known)
         for spool in self._tables.spools:
-            tables[spool.name] = spool.history.to_known(spool.name, self._directory_of(spool.name))
+            tables[spool.name] = spool.history.to_known(spool.name, self._get_table_directory(spool.name))
         return tuple(tables.values())
 
 
@@ -552,7 +554,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
         holes = self._find_holes(source, known_inputs, after)
-        if holes.stops(self.request.selection):
+        if holes.stops_conversion(self.request.selection):
             return holes.build_manifest(self.request.selection)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
@@ -571,7 +573,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 where = self.request.selection.where if self.typed_options is None else None
                 check_columns_exist(files, where, self.request.read_options())
             proof = writer.check_output()
-            if writer.finding_tally.stops(self.request.selection):
+            if writer.finding_tally.stops_conversion(self.request.selection):
                 return writer.finding_tally.build_manifest(self.request.selection)
             before_keys = {one.name: (one.generation, *one.last) for one in last_commit.inputs if one.last is not None}
             last_keys, counts = _check_unique_keys(writer.read_keys(), before_keys)

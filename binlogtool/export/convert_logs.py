@@ -347,7 +347,7 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
                 tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
-        complete=manifest.complete and not tally.stops(settings.selection),
+        complete=manifest.complete and not tally.stops_conversion(settings.selection),
         findings=(*manifest.findings, *tally.listed),
         finding_counts=dict(Counter(manifest.finding_counts) + tally.counts),
     )

@@ -128,7 +128,7 @@ class BinlogJob(msgspec.Struct):
                 elif not stop:
                     self._record_finding(*part)
                 if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR and part.finding.length:
-                    self.continuity.note_damage()
+                    self.continuity.record_damage()
                 if stop and self.finding_tally.errors:
                     return
             if not self.finding_tally.errors:
@@ -159,9 +159,9 @@ class BinlogJob(msgspec.Struct):
         self._record_finding(file, finding_)
         gtid = finding_.facts.get("gtid")
         if isinstance(gtid, str):
-            self.continuity.note_unread(gtid)
+            self.continuity.record_unread_transaction(gtid)
         else:
-            self.continuity.note_damage()
+            self.continuity.record_damage()
 
     def _write_transaction(self, file: str, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
         try:
@@ -236,7 +236,7 @@ class BinlogJob(msgspec.Struct):
             "server_version": writer.server_version,
             "changed": CHANGED_FIELDS,
         }
-        if self.finding_tally.stops(self.request.selection):
+        if self.finding_tally.stops_conversion(self.request.selection):
             details["stopped_by"] = "result" if checks else "input"
         return self.finding_tally.build_manifest(
             self.request.selection,

@@ -226,9 +226,9 @@ class CurrentTable:
             with parquet.ParquetFile(path) as file:
                 for batch in table_files.read_row_groups(file):
                     rows = pa.Table.from_batches([batch])
-                    for row in _within(older, first, len(batch)):
+                    for row in _select_numbers_in_range(older, first, len(batch)):
                         kept[row] = conform_table(rows.slice(row - first, 1), schema).to_pylist()[0]
-                    chosen = _within(wanted, first, len(batch))
+                    chosen = _select_numbers_in_range(wanted, first, len(batch))
                     if len(chosen):
                         found = conform_table(rows.take(pa.array(chosen - first)), schema)
                         yield self._fill_rows(found, chosen.tolist(), links, kept, names).rename_columns(
@@ -282,7 +282,7 @@ def _decode(text: str | None) -> dict[str, Any]:
     return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
 
-def _within(numbers: Any, first: int, count: int) -> Any:
+def _select_numbers_in_range(numbers: Any, first: int, count: int) -> Any:
     """Return the sorted numbers from `first` on, less than `first + count`."""
     return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + count)]
 

@@ -168,14 +168,14 @@ class FindingTally(msgspec.Struct):
         if len(self.listed) < MAX_LISTED_FINDINGS:
             self.listed.append({"file": file, **finding})
 
-    def stops(self, selection: Selection) -> bool:
+    def stops_conversion(self, selection: Selection) -> bool:
         """Return True if the findings stop a conversion."""
         return self.errors > 0 and selection.on_damage == "stop"
 
     def build_manifest(self, selection: Selection, **members: Any) -> Manifest:
         """Return the manifest of a conversion with these findings; `convert` sets the names of the output."""
         defaults = {
-            "to": "", "output": "", "complete": not self.stops(selection), "on_damage": selection.on_damage,
+            "to": "", "output": "", "complete": not self.stops_conversion(selection), "on_damage": selection.on_damage,
             "inputs": (), "outputs": (), "rows": 0, "damage": 0, "findings": tuple(self.listed),
             "finding_counts": dict(self.counts),
         }  # fmt: skip
@@ -617,7 +617,7 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
             stop_time=None if times[1] is None else int(times[1]),
             types=_split_names(options.get("types")),
             objects=_split_names(options.get("objects")),
-            where=_check_condition(options.get("where")),
+            where=_check_where(options.get("where")),
         ),
         max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
         _split_names(options.get("columns")),
@@ -661,7 +661,7 @@ def _expand_pattern(path: str) -> list[str]:
     return matches
 
 
-def _check_condition(text: str | None) -> str | None:
+def _check_where(text: str | None) -> str | None:
     """Check a condition, and return its text; it is compiled again where records are read."""
     if text is not None:
         check_where(text)

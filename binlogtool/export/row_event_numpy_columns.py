@@ -75,7 +75,7 @@ class EventMetadataColumns:
         """Keep only the selected rows."""
         self.selected = selected
 
-    def mark_commits(self, commits: Sequence[int]) -> bool:
+    def mark_last_rows_of_transactions(self, commits: Sequence[int]) -> bool:
         """Mark the last selected row of each transaction that ends after one of these events (1).
 
         Returns:

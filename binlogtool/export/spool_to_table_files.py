@@ -66,7 +66,7 @@ class TableDirectories:
         self._names = {DAMAGE: DAMAGE}
         self._used_names = {DAMAGE.casefold()}
 
-    def directory_of(self, name: str) -> str:
+    def get_table_directory(self, name: str) -> str:
         """Return the directory of a table; it is always the same for the same name.
 
         On file systems that ignore case another table may already have the plain name; then letters are escaped.

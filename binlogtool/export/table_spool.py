@@ -328,7 +328,7 @@ class FindingCounter:
         """Record a finding; see `table_router.TableRowSink`."""
         self.finding_tally.add(file, finding_to_value(finding), damage=False)
 
-    def note_unread(self, item: FileFinding, *, damage: bool) -> bool:
+    def count_finding_and_return_damage(self, item: FileFinding, *, damage: bool) -> bool:
         """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
         self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
         return damage

@@ -162,7 +162,7 @@ class StreamJob(msgspec.Struct):
         Raises:
             InputOutputError: the file does not contain the records that were read.
         """
-        if self.finding_tally.stops(self.request.selection):
+        if self.finding_tally.stops_conversion(self.request.selection):
             return self.build_manifest(inputs, (), (), complete=False)
         found = read_file_back(stage)
         checks = tuple(self._check_output(found, checksum))

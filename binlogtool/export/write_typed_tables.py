@@ -267,12 +267,12 @@ class TypedRows(msgspec.Struct, frozen=True):
         def on_finding(item: FileFinding) -> bool:
             if item.finding.id in SET_LINK_IDS:  # the conversion reports it, whatever a task reads
                 return False
-            return tables.note_unread(item, damage=reader.is_damage(item))
+            return tables.count_finding_and_return_damage(item, damage=reader.is_damage(item))
 
         for log, selection, part, known_tables in reader.open_parts():
             for file, end in router.route_log(log, selection, known_tables, part, on_finding):
                 report(file, end, router.summary.rows_by_file.total())
-            if router.is_full or tables.finding_tally.stops(selection):
+            if router.is_full or tables.finding_tally.stops_conversion(selection):
                 break
         router.flush()
 
@@ -425,7 +425,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             result = SpoolResult([], FindingTally(), self.kind.merge_outcomes([one.outcome for one in results]))
             for one in results:
                 result.finding_tally.merge(one.finding_tally)
-            if result.finding_tally.stops(request.selection):
+            if result.finding_tally.stops_conversion(request.selection):
                 return self._build_manifest(inputs, result, {}, {}, runner)
             if isinstance(self.kind, TypedRows) and is_part_selected(request.selection):
                 self.kind.add_unselected_tables(result.outcome, request)
@@ -463,7 +463,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             self.shape.estimate_file_count(size, parallel), min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE))
         )
         if parallel == 1 or self.kind.needs_record_numbers or task_count == 1:
-            request = self.request_for(self.build_members(inputs))
+            request = self.build_request(self.build_members(inputs))
             pieces = tuple(map(TaskPiece, request.members))
             return request, inputs, [SpoolTask(0, pieces, is_whole_log=True)]
         request, inputs, tasks = self.plan_tasks(runner, inputs, task_count)
@@ -503,7 +503,8 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         """Return the directory of each table in the output."""
         directories = TableDirectories()
         return {
-            key: directories.directory_of(table.name) if self.kind.per_table else "." for key, table in tables.items()
+            key: directories.get_table_directory(table.name) if self.kind.per_table else "."
+            for key, table in tables.items()
         }
 
     # -- the manifest --------------------------------------------------------------------------------------------------
@@ -527,7 +528,7 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         all_outputs = tuple(one for files in outputs.values() for one in files)
         details: dict[str, Any] = {"spark": spark} if (spark := runner.describe()) else {}
         checks = tuple[ManifestCheck, ...]()
-        if not tally.stops(selection):
+        if not tally.stops_conversion(selection):
             details, checks = {"tables": self._describe_tables(tables), **details}, build_checks(rows, all_outputs)
         manifest = tally.build_manifest(
             selection, inputs=tuple(inputs), outputs=all_outputs, rows=rows, damage=tally.damage_rows, checks=checks,

@@ -191,7 +191,7 @@ class StateChange(NamedTuple):
 class EffectReader(Protocol):
     """Decoder of the changes of records; it learns definitions (which fields are the key) from the records."""
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of record `index` of the run; called for applied records only, in order of application."""
 
     def attach_replayer(self, replayer: Any) -> None:
@@ -241,7 +241,7 @@ class CompiledReplay(Protocol):
         """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
     def decode_changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[StateChange]:
-        """Return the changes of unsupported records, as `EffectReader.of` does."""
+        """Return the changes of unsupported records, as `EffectReader.read_changes` does."""
 
 
 class ReplayRules(msgspec.Struct, frozen=True):

@@ -362,7 +362,7 @@ class TableReader:
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
 
 
@@ -598,7 +598,7 @@ class ChangeReader(Protocol):
     ) -> tuple[bytes, int]:
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
 
     @property
@@ -737,7 +737,7 @@ class ScriptWriter(Protocol):
     def has_open_transaction(self) -> bool:
         """True if a selected transaction has begun and its end was not read."""
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.
 
         what: description of the gap.

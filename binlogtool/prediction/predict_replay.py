@@ -362,7 +362,7 @@ class CompiledReplayRunner(msgspec.Struct):
             reached = position if compiled_run is None else compiled_run.stop
             if compiled_run is not None:
                 on_compiled_run(name, compiled_run, reached - position)
-                self._keep_rows(record_range, position, reached)
+                self._store_changed_rows(record_range, position, reached)
             if reached < stop:
                 self._ruling = next_fallback_count(self._ruling, reached - position, _MIN_RULED_RUN)
                 batch_end = min(reached + self._ruling, stop)
@@ -370,7 +370,7 @@ class CompiledReplayRunner(msgspec.Struct):
                 reached = batch_end
             position = reached
 
-    def _keep_rows(self, record_range: RecordRange, position: int, stop: int) -> None:
+    def _store_changed_rows(self, record_range: RecordRange, position: int, stop: int) -> None:
         if self.rows is None:
             return
         while position < stop:
@@ -630,7 +630,7 @@ class _LogReplay:
     def _read_files(self, base: frozenset[str]) -> None:
         members = {file.name: file for file in self._situation.files}
         self._record_counts = [members[name].records for name in self._files]
-        end = self._find_strict_end() if self._options.policy == "strict" else self._verify_stop
+        end = self._find_first_error_stop() if self._options.policy == "strict" else self._verify_stop
         format_ = self._format
         if self._rules.decode_extras is not None:
             format_ = replace(format_, output=replace(format_.output, decode_extras=self._rules.decode_extras))
@@ -731,7 +731,7 @@ class _LogReplay:
             self._complete_files += 1
         return self._complete_files < stop
 
-    def _find_strict_end(self) -> ReplayStop | None:
+    def _find_first_error_stop(self) -> ReplayStop | None:
         """Return the first error, at which policy `strict` stops; errors of the whole set come first."""
         located = [("", found) for found in self._situation.findings]
         for file in self._situation.files:
@@ -793,7 +793,7 @@ class _LogReplay:
                 tally.first_seq = first[name] if tally.first_seq is None else tally.first_seq
                 tally.last_seq = last
         if self._effects is not None:
-            changes_of = self._effects.of
+            changes_of = self._effects.read_changes
             self._apply_changes(chain.from_iterable(changes_of(block, i) for i in range(start, stop)))
 
     def _get_tally(self, name: str) -> ObjectTally:
@@ -818,7 +818,7 @@ class _LogReplay:
 
     # -- result ----------------------------------------------------------------------------------------------------
 
-    def _make_result(self, itinerary: ReadPlan, outcome: ReplayOutcome) -> ReplayResult:
+    def _make_result(self, read_plan: ReadPlan, outcome: ReplayOutcome) -> ReplayResult:
         paths = {file.name: file.path for file in self._situation.files}
         stop = self._stop
         verified = [(file.path, found) for file in self._situation.files for found in file.findings]
@@ -829,8 +829,8 @@ class _LogReplay:
             policy=self._options.policy,
             starts=None
             if self._clock.is_over
-            else itinerary.starts
-            if itinerary.refusal is not None
+            else read_plan.starts
+            if read_plan.refusal is not None
             else outcome.starts,
             decisions={verb: self._decisions[verb] for verb in VERBS},
             reasons=dict(sorted(self._reasons.items())),
@@ -838,7 +838,7 @@ class _LogReplay:
             stop=None if stop is None else stop._replace(file=paths.get(stop.file, stop.file)),
             position=outcome.position,
             digest=None,
-            read=tuple(paths[name] for name in itinerary.read),
+            read=tuple(paths[name] for name in read_plan.read),
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _describe_rule(self._rules, reason) for reason in sorted(self._reasons)},
             details={**self._policy_details(), **outcome.details, **self._doubt_details(), **self._limit_details()},

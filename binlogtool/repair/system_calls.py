@@ -428,7 +428,7 @@ def write_all(system: SystemCalls, fd: int, data: bytes, offset: int) -> int:
     return offset
 
 
-def remove_file(system: SystemCalls, path: str) -> bool:
+def try_remove_file(system: SystemCalls, path: str) -> bool:
     """Remove a file that is no longer needed, durably; return False if it still exists."""
     try:
         system.unlink(path)
@@ -518,4 +518,4 @@ class TemporaryFile:
         with suppress(OSError):
             self._system.close(self.fd)
         if self.name is not None:
-            remove_file(self._system, self.name)
+            try_remove_file(self._system, self.name)

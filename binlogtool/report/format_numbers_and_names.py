@@ -105,7 +105,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
     texts = (
         format_fact(name, v)
         for name, v in simple.items()
-        if not any(_contains_word(message, form) for form in _list_spellings(v))
+        if not any(_contains_word(message, form) for form in _list_forms_of_value_in_messages(v))
     )
     return [text for text in texts if text not in message]
 
@@ -121,7 +121,7 @@ def _is_internal(name: str, value: Any) -> bool:
     return name in _INTERNAL_FACTS or (value == 0 and name in ("zeros", "cause_length", "torn_bytes"))
 
 
-def _list_spellings(value: Any) -> list[str]:
+def _list_forms_of_value_in_messages(value: Any) -> list[str]:
     """Return the ways in which a message may spell a value."""
     if isinstance(value, str) and re.fullmatch(r"([0-9a-f]{2})+", value):
         return [value, " ".join(re.findall("..", value))]

@@ -788,7 +788,7 @@ _COLOURS = {"-": "#ffd7d5", "+": "#d3edd3"}
 _STRONG_COLOURS = {"-": "#ff9c9c", "+": "#86d08e"}
 
 
-class DiffPicture(msgspec.Struct):
+class DiffSvg(msgspec.Struct):
     """SVG picture of the differences, with their count."""
 
     comparison: LogComparison

@@ -265,13 +265,13 @@ def suggest_after_plan(
         return None
     if plan_path is not None:
         return read_options.make_command("truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path))
-    return read_options.make_command("truncate-to-durable", "--apply", *_format_policy(plan.policy), path=target)
+    return read_options.make_command("truncate-to-durable", "--apply", *_list_policy_options(plan.policy), path=target)
 
 
 _POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
 
 
-def _format_policy(policy: RepairPolicy) -> list[str]:
+def _list_policy_options(policy: RepairPolicy) -> list[str]:
     """Return the command-line options for a policy."""
     words = [f"--{name.replace('_', '-')}" for name in _POLICY_FLAGS if getattr(policy, name)]
     words += [] if policy.max_loss is None else ["--max-loss", str(policy.max_loss)]
@@ -453,7 +453,7 @@ def render_verify_text(
         if only_findings and not file.findings and "incomplete" not in file.details:
             continue
         yield _format_file_line(name.ljust(width), max(state_width, 7), file, widths, paint)
-        yield from _format_limit_line(file)
+        yield from _format_unread_bytes_line(file)
         yield from render_findings(file.findings, paint)
     for failure in report.failures:
         yield f"{escape(failure.path)}   not read"
@@ -505,7 +505,7 @@ def _format_file_line(name: str, state_width: int, file: FileReport, widths: Seq
     return "   ".join(p for p in parts if p).rstrip()
 
 
-def _format_limit_line(file: FileReport) -> Iterator[str]:
+def _format_unread_bytes_line(file: FileReport) -> Iterator[str]:
     """Yield a line about the bytes that were not read because of a limit, if any."""
     why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
     if why is not None:

@@ -387,7 +387,7 @@ def trace_record(
     except Exception as error:
         if not state.rows:
             state.add_failed_row(error, root or "value", 0, stream.tell())
-        state.keep_error(error, stream.tell())
+        state.record_error_and_continue(error, stream.tell())
         error.__traceback__ = None  # the traceback refers to the frames of all callers and their variables
     _finish_rows(state, stream.tell(), root)
     return TraceResult(state.rows, state.errors, state.spaces, base + stream.tell())

@@ -91,7 +91,10 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        pinned = [one if isinstance(one, int) else PinnedMemory(_as_memory(one)) for one in _passed(arguments)]
+        pinned = [
+            one if isinstance(one, int) else PinnedMemory(_as_memory(one))
+            for one in _flatten_struct_arguments(arguments)
+        ]
         try:
             returned = entry(*(one if isinstance(one, int) else one.address for one in pinned))
         finally:
@@ -105,7 +108,7 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
     return call
 
 
-def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
+def _flatten_struct_arguments(arguments: tuple[Any, ...]) -> Iterator[Any]:
     """Yield the arguments, with structs replaced by their fields."""
     for one in arguments:
         if isinstance(one, tuple) and hasattr(one, "_fields"):

@@ -104,7 +104,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     work: str = "binlogtool"
     record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
-    def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
+    def run_rdd_job(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
         """Distribute (number, unit) pairs, and return the rows of the RDD that `job(RDD, number of tasks)` makes of
         them.
 
@@ -153,7 +153,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             The exceptions of `run`, and the first error among the results.
         """
         job = partial(run_each, work=work, home=os.getcwd())
-        results = dict(self.run(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
+        results = dict(self.run_rdd_job(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
         return [result_or_raise(results[number]) for number in range(len(tasks))]
 
     def describe(self) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def replay_on_spark(
     def distribute(spread: Any, tasks: int) -> Any:
         return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_fold_keys)
 
-    rows = runner.run("replay", units, distribute)
+    rows = runner.run_rdd_job("replay", units, distribute)
     runner.report_job_stats()
     decided = {row[0]: row[1] for row in rows if not isinstance(row, KeySums)}
     sums = defaultdict[int, list[KeySums]](list)

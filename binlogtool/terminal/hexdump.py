@@ -368,7 +368,7 @@ def draw_hexdump(
         yield from _encode_lines(render_hexdump((), (), options))
     lines = _FieldBuffer(spaces[0], options, _compile_put_lines(compile_))
     for row in lines.unfold(rows):
-        if not lines.add_row(row):
+        if not lines.try_add_row(row):
             yield lines.draw()
             yield from _encode_lines(render_hexdump((row,), spaces, options, heading=False))
         elif len(lines.starts) >= _FIELDS_AT_ONCE:
@@ -450,10 +450,10 @@ class _FieldBuffer(msgspec.Struct):
         for row in rows:
             if row.__class__ is not FoldedRow:
                 yield row
-            elif not self._add_element(row):
+            elif not self._try_add_element(row):
                 yield from row.expand_rows()
 
-    def _add_element(self, row: FoldedRow) -> bool:
+    def _try_add_element(self, row: FoldedRow) -> bool:
         if row.space or not row.path.isascii() or not row.path.isprintable():
             return False
         cached = self._shape_lines.get(id(row.shape))
@@ -487,7 +487,7 @@ class _FieldBuffer(msgspec.Struct):
         )
         return _ShapeLines(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
 
-    def add_row(self, row: FieldRow) -> bool:
+    def try_add_row(self, row: FieldRow) -> bool:
         """Add the lines of a field; return False if the field needs more than two lines."""
         path, start, end, value, meaning, _, space, bits, _, leaf, ok = row
         if not leaf:

@@ -61,9 +61,11 @@ class ProgressDisplay:
         """Show the elapsed time also while no progress is reported."""
         if self._mode in ("plain", "json") or (self._mode == "auto" and _is_terminal()):
             self._may_tick = True
-            threading.Thread(target=self._tick, args=(_TICK_SECONDS[self._mode],), daemon=True).start()
+            threading.Thread(
+                target=self._show_if_interval_passed, args=(_TICK_SECONDS[self._mode],), daemon=True
+            ).start()
 
-    def _tick(self, seconds: float) -> None:
+    def _show_if_interval_passed(self, seconds: float) -> None:
         while not self._ended.wait(seconds):
             with self._lock:
                 if self._may_tick and time.monotonic() - self._last_shown >= seconds:
@@ -130,7 +132,7 @@ class ProgressDisplay:
         if files:
             self.skipped_files[path] = tuple(files)
 
-    def note(self, text: str) -> None:
+    def report_event(self, text: str) -> None:
         """Store a message about the work (see `core.report_progress`)."""
         self.work_messages.append(text)
 

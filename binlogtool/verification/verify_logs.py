@@ -523,7 +523,7 @@ def _validate_set(
     if group.unnamed:  # a file that is not found may be one of these
         set_findings = [one for one in set_findings if one.finding.id != "missing-member" or _is_missing(group, one)]
     by_file: dict[str, list[SetFinding]] = {}
-    set_findings = [_describe_irregular(group, one) for one in set_findings]
+    set_findings = [_report_link_or_fifo_in_place_of_file(group, one) for one in set_findings]
     for one in _attribute_gaps(set_findings, members):
         by_file.setdefault(one.file, []).append(one)
     reports = [
@@ -538,7 +538,7 @@ def _validate_set(
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
 
 
-def _describe_irregular(group: LogGroup, found: SetFinding) -> SetFinding:
+def _report_link_or_fifo_in_place_of_file(group: LogGroup, found: SetFinding) -> SetFinding:
     """Return the finding; it reports whether a link, a directory or a FIFO has the name of the missing file."""
     if found.finding.id != "missing-member" or is_url(group.path) or found.file in group.names:
         return found
@@ -664,7 +664,7 @@ def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], 
         if problems <= previous and not unfinished:
             break
         problems &= previous
-    return _keep_confirmed(examination.report, problems - _select_transient(group, problems))
+    return _keep_confirmed(examination.report, problems - _select_problems_of_temporary_files(group, problems))
 
 
 def _select_unfinished_rotations(report: Report) -> set[FindingKey]:
@@ -677,7 +677,7 @@ def _select_unfinished_rotations(report: Report) -> set[FindingKey]:
     }
 
 
-def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
+def _select_problems_of_temporary_files(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
     """Return the problems of temporary files, which a server renames or removes after a moment."""
     patterns = () if group.format is None else group.format.files.temporary_patterns
     return {one for one in problems if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
@@ -911,18 +911,18 @@ def _add_compressed_members(
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
     unproven: list[SkippedFile] = []
     for file in filter(_is_readable_compressed, skipped):
-        if (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
+        if (log := _find_log_of_compressed_file(os.path.join(path, file.name), format)) is not None:
             by_log.setdefault(log, []).append(file)
         else:
             unproven.append(file)
     for file in unproven:
-        for log in _guess_logs_of(os.path.join(path, file.name)):
-            if log in by_log or any(_is_group_of(one, *log) for one in groups):
+        for log in _guess_logs_of_compressed_file(os.path.join(path, file.name)):
+            if log in by_log or any(_is_log_group_named(one, *log) for one in groups):
                 by_log.setdefault(log, []).append(file)
                 break
     for (directory, format_name, stem), files in by_log.items():
         number, group = next(
-            ((n, one) for n, one in enumerate(groups) if _is_group_of(one, directory, format_name, stem)),
+            ((n, one) for n, one in enumerate(groups) if _is_log_group_named(one, directory, format_name, stem)),
             (len(groups), LogGroup(directory, formats.load_format(format_name), (), True)),
         )
         by_name = {strip_compressed_suffix(os.path.basename(one.name)): one for one in files}
@@ -933,7 +933,7 @@ def _add_compressed_members(
     return groups, members
 
 
-def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
+def _find_log_of_compressed_file(path: str, format: str) -> tuple[str, str, str] | None:
     """Return (directory, format, name stem) of the log that a compressed file belongs to; None if there is none."""
     name = strip_compressed_suffix(os.path.basename(path))
     try:
@@ -945,7 +945,7 @@ def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
     return None if stem is None else (os.path.dirname(path), file.format.name, stem)
 
 
-def _guess_logs_of(path: str) -> Iterator[tuple[str, str, str]]:
+def _guess_logs_of_compressed_file(path: str) -> Iterator[tuple[str, str, str]]:
     """Yield (directory, format, name stem) of the logs that a compressed file may belong to by its name."""
     name = strip_compressed_suffix(os.path.basename(path))
     for format_name in formats.find_by_file_name(name):
@@ -954,7 +954,7 @@ def _guess_logs_of(path: str) -> Iterator[tuple[str, str, str]]:
             yield os.path.dirname(path), format_name, stem
 
 
-def _is_group_of(group: LogGroup, directory: str, format_name: str, stem: str) -> bool:
+def _is_log_group_named(group: LogGroup, directory: str, format_name: str, stem: str) -> bool:
     return (
         group.is_set
         and group.format is not None

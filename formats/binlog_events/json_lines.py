@@ -24,7 +24,7 @@ from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, k
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, put_rows_event
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_map_record, encode_map_table
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_table_map_record, join_table_map_records
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
@@ -202,7 +202,7 @@ class EventKernelTables:
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
         self._get_context = get_context
         self._follower: CompiledTracker | None = None
-        self._maps = GrowingTable(_encode_map_record, encode_map_table)
+        self._maps = GrowingTable(_encode_map_record, join_table_map_records)
         self._sources = GrowingTable(_quote_source, lambda texts: build_text_table(dict(enumerate(texts))))
 
     def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
@@ -227,7 +227,9 @@ class EventKernelTables:
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
         """Return a `body` member for queries that only need these columns (`JsonLine.narrow`)."""
-        growing_table = GrowingTable(partial(_encode_map_record, names=names, rows_only=rows_only), encode_map_table)
+        growing_table = GrowingTable(
+            partial(_encode_map_record, names=names, rows_only=rows_only), join_table_map_records
+        )
 
         def narrow_map_table(quote: JsonEncoder) -> bytes:
             return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
@@ -243,7 +245,7 @@ def _encode_map_record(
     table_map: TableMap, quote: JsonEncoder, names: frozenset[str] | None = None, *, rows_only: bool = False
 ) -> bytes:
     """Encode the record of a map; a TABLE_MAP that does not match the user's schema is left to the general writer."""
-    return encode_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
+    return encode_table_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
 
 
 def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:

@@ -188,12 +188,12 @@ class GtidContinuity(msgspec.Struct):
     _after_damage: bool = False
     _checked_domains: set[int] = msgspec.field(default_factory=set)
 
-    def note_damage(self) -> None:
+    def record_damage(self) -> None:
         """Record that bytes were skipped, which may have contained transactions."""
         self._after_damage = True
         self._checked_domains.clear()
 
-    def note_unread(self, gtid: str) -> None:
+    def record_unread_transaction(self, gtid: str) -> None:
         """Record a transaction whose GTID is known but which could not be read."""
         domain, server, number = parse_gtid(gtid)
         self._lost.append((f"{domain}-{server}", number, number + 1))

@@ -135,7 +135,7 @@ def has_unknown_fields(message: Any) -> bool:
     return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
 
 
-def drop_unknown_fields(message: Any) -> bool:
+def remove_unknown_fields(message: Any) -> bool:
     """Remove unknown fields from a message; return whether it had any. Cheaper than `has_unknown_fields`."""
     before = len(message.SerializePartialToString())
     message.DiscardUnknownFields()

@@ -268,8 +268,14 @@ def find_object_names(buf: UInt8s, pos: int, limit: int, object_kind: int, numbe
 
 
 @kernel(find_entry, read_field_bounds, find_object_names, are_bytes_equal, load_uint32)
-def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, at: int, count: int) -> bool:
-    """Read kind and object of an entry from its statements; column c is `out[at + count * c]`. False: not handled."""
+def derive_kind_and_object(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, first_slot: int, count: int
+) -> bool:
+    """Read kind and object of an entry from its statements; column c is `out[first_slot + count * c]`.
+
+    Returns:
+        False if the entry is not handled.
+    """
     kind = -1
     object_count = 0
     while pos < limit:
@@ -290,12 +296,17 @@ def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: Mutab
             low, high, first, last = find_object_names(buf, start, end, object_kind, load_uint32(texts, rule + 8))
             if low < -1:
                 return False
-        a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
+        a, b, c, d = (
+            out[first_slot + 5 * count],
+            out[first_slot + 6 * count],
+            out[first_slot + 7 * count],
+            out[first_slot + 8 * count],
+        )
         if object_count == 0:
-            out[at + 5 * count] = low
-            out[at + 6 * count] = high
-            out[at + 7 * count] = first
-            out[at + 8 * count] = last
+            out[first_slot + 5 * count] = low
+            out[first_slot + 6 * count] = high
+            out[first_slot + 7 * count] = first
+            out[first_slot + 8 * count] = last
             object_count = 1
         elif object_count == 1 and not (
             b - a == high - low
@@ -306,12 +317,12 @@ def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: Mutab
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
                 return False  # perhaps the same text with the dot at another position
             object_count = 2
-            out[at + 5 * count] = -1
-    out[at] = MANY_KINDS if kind < 0 else kind
+            out[first_slot + 5 * count] = -1
+    out[first_slot] = MANY_KINDS if kind < 0 else kind
     return True
 
 
-@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, read_statements)
+@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, derive_kind_and_object)
 def derive_entry_columns(
     buf: UInt8s, texts: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
@@ -336,7 +347,7 @@ def derive_entry_columns(
         out[i + 2 * count] = time
         out[i + 3 * count] = server
         out[i + 4 * count] = unit
-        if time < 0 or not read_statements(buf, lows[i], highs[i], texts, out, i, count):
+        if time < 0 or not derive_kind_and_object(buf, lows[i], highs[i], texts, out, i, count):
             out[i] = -1
     return count
 

@@ -509,7 +509,11 @@ class UsualGroupReader:
                 removals += 1
                 index += 1
             elif sizes[index + 1] == FOOTER_SIZE and size and size not in _ENDING_SIZES:
-                if index + 2 > last or sizes[index + 2] != CONTROL_SIZE or not self._read_usual_overwrite(index, size):
+                if (
+                    index + 2 > last
+                    or sizes[index + 2] != CONTROL_SIZE
+                    or not self._try_read_usual_overwrite(index, size)
+                ):
                     break
                 overwrites += 1
                 index += 3
@@ -533,7 +537,7 @@ class UsualGroupReader:
         extent = self.validator.extents.get(key)
         return extent is None or target == extent.start + HASH_SIZE
 
-    def _read_usual_overwrite(self, index: int, size: int) -> bool:
+    def _try_read_usual_overwrite(self, index: int, size: int) -> bool:
         """Read data, footer and control block; return False unless they are all consistent."""
         if self.metas[index + 1] != TARGET_SIZE or self.metas[index + 2] != TARGET_SIZE:
             return False

@@ -352,7 +352,7 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
 class BlobEffects(EffectReader):
     """Reads changes as bytes of the data file, by the offset at which they were written."""
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the single write of a record."""
         body = records.bodies[index] or {}
         target = body.get("target_offset", body.get("metadata", b""))

@@ -50,7 +50,7 @@ from binlogtool.formats.manticore.decode import (
     VECTOR_TYPES,
     VERIFIED_VERSIONS,
     ManticoreLogContext,
-    learn_table_names,
+    store_table_names,
 )
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import (
@@ -211,30 +211,38 @@ def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
 
 @kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, get_value_width, load_uint32, load_int64)
 def put_value(
-    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, out_pos: int, out_limit: int
+    buf: UInt8s,
+    kind: int,
+    value_at: int,
+    dwords_left: int,
+    blobs: int,
+    size: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
-    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = the value is incomplete."""
-    width = get_value_width(buf, kind, at, left)
+    """Write the value of this type at `buf[value_at]`, `dwords_left` dwords remain; -3 = it is incomplete."""
+    width = get_value_width(buf, kind, value_at, dwords_left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
-    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
+    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > dwords_left:
         return -3
     if kind > MVA:
-        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
+        return put_list(buf, value_at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
     if kind == FLOAT:
-        return put_float(load_uint32(buf, at), out, out_pos, out_limit)
+        return put_float(load_uint32(buf, value_at), out, out_pos, out_limit)
     if kind == STRING:
-        start = load_uint32(buf, at)
-        length = load_uint32(buf, at + 4)
+        start = load_uint32(buf, value_at)
+        length = load_uint32(buf, value_at + 4)
         return (
             put_any_text(buf, blobs + start, blobs + start + length, out, out_pos, out_limit)
             if start + length <= size
             else -3
         )
     return (
-        put_signed(load_int64(buf, at), out, out_pos, out_limit)
+        put_signed(load_int64(buf, value_at), out, out_pos, out_limit)
         if width == 2
-        else put_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
+        else put_unsigned(load_uint32(buf, value_at), out, out_pos, out_limit)
     )
 
 
@@ -260,34 +268,34 @@ def put_values(
     buf: UInt8s,
     version: int,
     count: int,
-    pos: int,
-    at: int,
-    left: int,
+    names_at: int,
+    value_at: int,
+    dwords_left: int,
     blobs: BlobPool,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
 ) -> int:
-    """Write the new values of a document under the attribute names from `pos` on, without braces."""
+    """Write the new values of a document under the attribute names from `names_at` on, without braces."""
     for k in range(count):
-        end = skip_text(buf, pos, blobs.end, version)
-        low = pos + 4
+        end = skip_text(buf, names_at, blobs.end, version)
+        low = names_at + 4
         if version >= 15:
-            _size, low = read_zint(buf, pos, blobs.end)
+            _size, low = read_zint(buf, names_at, blobs.end)
         out_pos = put_string(buf, low, end, out, out_pos, out_limit - 64)
         if out_pos < 0:
             return out_pos
         out[out_pos] = 58
-        kind, pos = read_zint(buf, end, blobs.end)
-        out_pos = put_value(buf, kind, at, left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64)
+        kind, names_at = read_zint(buf, end, blobs.end)
+        out_pos = put_value(buf, kind, value_at, dwords_left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64)
         if out_pos < 0:
             return out_pos
         if k < count - 1:
             out[out_pos] = 44
             out_pos += 1
-        width = get_value_width(buf, kind, at, left)
-        at += 4 * width
-        left -= width
+        width = get_value_width(buf, kind, value_at, dwords_left)
+        value_at += 4 * width
+        dwords_left -= width
     return out_pos
 
 
@@ -504,7 +512,7 @@ def _create_old_bodies(version: int) -> Iterator[tuple[int, BodySchema]]:
             ),
         )
     yield ADD_INDEX_KIND, _create_body(*create_old_body_schema(version, OldOp.ADD_INDEX).subcons)
-    yield ADD_CACHE_KIND, _create_body(*schema.create_old_cache_schema(version).subcons)
+    yield ADD_CACHE_KIND, _create_body(*schema.create_add_cache_schema_before_v15(version).subcons)
 
 
 @cache
@@ -528,7 +536,7 @@ class TransactionClassifier:
             starts, ends = (to_int_list(column, 0, count) for column in arguments[1:])
             if any(end - start > self._max_size for start, end in zip(starts, ends, strict=True)):
                 return None
-        learn_table_names(self._context, batch, count)
+        store_table_names(self._context, batch, count)
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))
         add_txn = Op.ADD_TXN.value if self._context.has_new_frames else -1

@@ -188,9 +188,9 @@ class GroupStatements(msgspec.Struct):
         """True if nothing has been written so far."""
         return self.writer.is_empty
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Return the text for a gap in the records: an open transaction must not be committed."""
-        return self.writer.note_gap(what)
+        return self.writer.handle_missing_records(what)
 
     def finish(self) -> bytes:
         """Return the text after the last record."""

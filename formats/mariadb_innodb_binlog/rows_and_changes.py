@@ -54,9 +54,9 @@ class GroupChanges(msgspec.Struct):
         """Name of the transaction whose end was not read; "" = there is none."""
         return self.reader.open_transaction
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
-        self.reader.note_gap()
+        self.reader.handle_missing_records()
 
 
 def make_group_changes() -> GroupChanges:

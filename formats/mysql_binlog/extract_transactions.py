@@ -279,7 +279,7 @@ class BinlogSplitFinder:
             if history is not None:
                 history.import_state(state.get("declared", ()))
         if (decryptor := self._get_decryptor()) is not None:
-            decryptor.start_at(DecryptionAnchor(*state["sealed"]))
+            decryptor.start_after_anchor(DecryptionAnchor(*state["sealed"]))
         next_level = self.layout.frame.next_level
         if next_level is None or "description" not in state:
             return None

@@ -99,18 +99,18 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "binlog_events/sql/kernels/event_statements": "is_begin",
         "binlog_events/sql/format_literals": "put_quoted",
         "binlog_events/transactions/boundaries": "is_possible_ddl",
-        "mysql_binlog/validate/kernels": "follow_query",
+        "mysql_binlog/validate/kernels": "track_query_if_expected",
     },
     EQUAL: {
-        "binlog_events/transactions/transaction_kernels": "is_known_body track_gtid",
-        "mysql_binlog/validate/kernels": "follow_mysql_gtid",
+        "binlog_events/transactions/transaction_kernels": "is_known_body try_set_gtid_owner",
+        "mysql_binlog/validate/kernels": "track_mysql_gtid_if_expected",
     },
     ID: {
         "binlog_events/sql/kernels/row_statements": "contains_table_id",
         "binlog_events/sql/kernels/event_statements": "find_statement_end put_query_session",
         "binlog_events/transactions/transaction_kernels": "find_map_number",
         "eblob/json_lines": "classify_batch",
-        "mysql_binlog/validate/kernels": "track_valid_rows_event follow_table_map",
+        "mysql_binlog/validate/kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
     },
     NO_SCHEMA: {
         "binlog_events/changes/typed_column_kernels": "store_value",

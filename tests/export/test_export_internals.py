@@ -526,7 +526,7 @@ def test_messages_of_a_long_transaction_are_written_before_its_end_with_their_nu
     monkeypatch.setattr(maxwell, "_message_tail", lambda change, table: {"t": 1})
     monkeypatch.setattr(maxwell.MaxwellEncoder, "_message_head", lambda self, change, table: {"n": change})
     encoder = maxwell.MaxwellEncoder(False)
-    written = [[line for line, _ in encoder._hold_row(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
+    written = [[line for line, _ in encoder._hold_row_until_commit(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
 
     def message(n: int) -> bytes:
         return b'{"n":%d,"xoffset":%d,"t":1}' % (n, n - 1)
@@ -569,9 +569,9 @@ def test_an_end_before_any_row_belongs_to_an_earlier_row(ends: bool, rows: int, 
     summary = table_router.RouterSummary()
     if rows:
         summary.rows_by_file["a"] += rows
-    summary.note_transaction(ends=ends)
+    summary.record_transaction_boundary(ends=ends)
     assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
-    summary.note_transaction(ends=not ends)
+    summary.record_transaction_boundary(ends=not ends)
     assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
 
 
@@ -581,7 +581,7 @@ def test_pending_rows_are_flushed_beyond_the_limit_of_bytes_or_names(
 ) -> None:
     calls: list[str] = []
     router = SimpleNamespace(
-        _note_tables=lambda tables: None,
+        _add_tables_of_log=lambda tables: None,
         _pending_memory=SimpleNamespace(bytes=pending),
         _event_bytes=50,
         _max_total_bytes=100,
@@ -625,7 +625,9 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
     def note(found: list[tuple[int, int | None]], has_begun: bool = True, is_full: bool = False) -> list[str]:
         texts: list[str] = []
         summary = SimpleNamespace(
-            has_begun=has_begun, add_unfinished=texts.append, note_transaction=lambda ends: texts.append(f"ends {ends}")
+            has_begun=has_begun,
+            add_unfinished=texts.append,
+            record_transaction_boundary=lambda ends: texts.append(f"ends {ends}"),
         )
         router = SimpleNamespace(summary=summary, is_full=is_full, _describe_open=lambda: "open")
         columns = SimpleNamespace(
@@ -633,7 +635,7 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
             find_transaction=lambda event: f"0-1-{event}",
         )  # fmt: skip
         batch = SimpleNamespace(rows=SimpleNamespace(commits=(), open=True), file="log")
-        table_router.TableRouter._note_unfinished(router, batch, columns)  # type: ignore[arg-type]
+        table_router.TableRouter._record_unfinished_transactions(router, batch, columns)  # type: ignore[arg-type]
         return texts
 
     assert (note([(0, None)]), note([(1, None)])) == (["open"], [])

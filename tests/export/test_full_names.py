@@ -125,7 +125,7 @@ def test_directories_differ_where_no_case_is_told_apart() -> None:
         "表" * 100,
     ]
     made = TableDirectories()
-    found = [made.directory_of(name) for name in names]
+    found = [made.get_table_directory(name) for name in names]
     assert found[0] == "a.B" and len({one.casefold() for one in found}) == len(names)
-    assert [made.directory_of(name) for name in names] == found
+    assert [made.get_table_directory(name) for name in names] == found
     assert all(0 < len(one) <= 200 and one[0] not in "._" and "/" not in one for one in found)

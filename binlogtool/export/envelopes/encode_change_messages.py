@@ -134,9 +134,9 @@ class MessageScript(msgspec.Struct):
         """True if no message was written; see `format_api.row_output_interfaces.ScriptWriter`."""
         return not self.count
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Return the messages held back when records are lost; see `format_api.row_output_interfaces.ScriptWriter`."""
-        self.changes.note_gap()
+        self.changes.handle_missing_records()
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def finish(self) -> bytes:

@@ -354,7 +354,7 @@ class MessageRows(msgspec.Struct, frozen=True):
             )
             tally.merge(stream.finding_tally)
             outcome.add(stream)
-            if tally.stops(opened.selection):
+            if tally.stops_conversion(opened.selection):
                 break
 
     def find_undecodable_tables(self, outcome: MessageOutcome) -> set[str]:

@@ -102,7 +102,7 @@ _GEOMETRIES: Mapping[int | None, str] = {
 }  # fmt: skip
 
 
-def change_table(table_map: TableMap) -> row_output_interfaces.SqlTable | None:
+def make_change_table(table_map: TableMap) -> row_output_interfaces.SqlTable | None:
     """Return the table of a map for change messages; None if its column names are unknown."""
     change_table_: row_output_interfaces.SqlTable | None = table_map.memo.get("change")
     if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
@@ -249,7 +249,7 @@ class RowChanges(msgspec.Struct):
         self, buffer: Any, events: row_output_interfaces.EventRows, event_numbers: Sequence[int]
     ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
-        table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
+        table, doubt = make_change_table(buffer.table_map), buffer.table_map.uncertain
         if table is not None and doubt and (table.full_name, doubt) not in self.reported:
             return None
         if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
@@ -303,7 +303,7 @@ class RowChanges(msgspec.Struct):
             return ""
         return f"{self.current.file} at {self.current.offset:,}: transaction {self.current.id or 'without GTID'}"
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
         self.current = self.query = None
@@ -419,7 +419,7 @@ class RowChanges(msgspec.Struct):
             ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
             return RecordChanges() if ends_only else _report_unexported(scene, "dangling-reference", _NO_MAP)
         table_map = self.knowledge.describe_with_key(scene.table)
-        table = change_table(table_map)
+        table = make_change_table(table_map)
         if table is None:
             text = table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}"
             return _report_unexported(scene, COLUMNS_UNKNOWN, text)

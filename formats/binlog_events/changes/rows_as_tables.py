@@ -315,7 +315,7 @@ class RowEventRuns:
                 event, stop, selected, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known,
                 rows,
             )  # fmt: skip
-            if event == stop or not self._learn_event(reader, source, event, id_size, limits):
+            if event == stop or not self._resolve_stopping_event(reader, source, event, id_size, limits):
                 return int(event)
 
     def _make_events(
@@ -335,7 +335,9 @@ class RowEventRuns:
 
     # -- unsupported events --------------------------------------------------------------------------------------------
 
-    def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int, limits: Limits) -> bool:
+    def _resolve_stopping_event(
+        self, reader: RowTables, source: _KernelBatch, event: int, id_size: int, limits: Limits
+    ) -> bool:
         """Resolve what the kernel lacked for the event where it stopped; return whether it can take the event now."""
         code, number = source.frames[_CODES][event], source.owners[2][event]
         if number < 0 or self._traits[code] & NEEDS_TRACKER:
@@ -358,12 +360,14 @@ class RowEventRuns:
             if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
                 self.reason = _CASCADES
                 return False
-            return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2, limits)
+            return code in ROW_EVENTS and self._resolve_event_before_rows(code, body, number, id_size + 2, limits)
         except (MalformedError, DecompressionError):
             self.reason = _INVALID_ROWS
             return False
 
-    def _learn_head(self, code: int, body: memoryview, number: int, head_at: int, limits: Limits) -> bool:
+    def _resolve_event_before_rows(
+        self, code: int, body: memoryview, number: int, head_at: int, limits: Limits
+    ) -> bool:
         table_map, table = self._tables[number]
         layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
         if layout is None or self._has_too_many_heads:
@@ -472,7 +476,7 @@ class RowEventRuns:
                 filler.rows = row
                 yield run
             if status == UNSUPPORTED or (
-                status == typed_column_kernels.FULL and not self._fillers.open_larger(table_map)
+                status == typed_column_kernels.FULL and not self._fillers.try_open_larger_filler(table_map)
             ):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
             pick = next_pick
@@ -684,7 +688,7 @@ class RowTables(msgspec.Struct, TableReader):
         """Allow the reader to omit the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
         self.groups.reset()
         self.time = None

@@ -699,13 +699,13 @@ class RowCellFillers:
                 filler = self.current_filler(table_map, table, limits)
                 start = filler.rows
                 count = filler.add_rows(self._store_rows, data, offset, layout, limits)
-                if count != FULL or not self.open_larger(table_map):
+                if count != FULL or not self.try_open_larger_filler(table_map):
                     break
         except (MalformedError, DecompressionError):
             return None
         return CellSlice(filler, start, count, layout.sides, layout.absent) if count > 0 else None
 
-    def open_larger(self, table_map: TableMap) -> bool:
+    def try_open_larger_filler(self, table_map: TableMap) -> bool:
         """Use a new filler for the next rows of this map, a larger one if possible; return False if the current filler
         has no rows and is of the largest size.
         """

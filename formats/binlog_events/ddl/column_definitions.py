@@ -247,7 +247,7 @@ def parse_create_table(statement: SqlStatement, charset: str | None = None) -> T
     reader = StatementReader.from_words(split_words(statement))
     upper_words = [word.upper for word in reader.words]
     reader.at = upper_words.index("TABLE") + 1
-    reader.skip_words("IF", "NOT", "EXISTS")
+    reader.skip_words_if_next("IF", "NOT", "EXISTS")
     error = f"line {statement.line}: CREATE TABLE"
     names = reader.read_name() if reader.at < len(reader.words) else ("",)
     if reader.next_word == "." or not all(names):

@@ -537,7 +537,7 @@ class StatementReader:
         """Next word in upper case; empty for a quoted word and at the end."""
         return self.words[self.at].upper if self.at < len(self.words) else ""
 
-    def skip_words(self, *expected: str) -> bool:
+    def skip_words_if_next(self, *expected: str) -> bool:
         """If these words are next, skip them and return True; otherwise return False."""
         upcoming = [word.upper for word in self.words[self.at : self.at + len(expected)]]
         if upcoming != list(expected):
@@ -558,9 +558,9 @@ class StatementReader:
 
     def skip_wait(self) -> None:
         """Skip WAIT n and NOWAIT."""
-        if self.skip_words("WAIT"):
+        if self.skip_words_if_next("WAIT"):
             self.at += 1
-        self.skip_words("NOWAIT")
+        self.skip_words_if_next("NOWAIT")
 
     def iter_clauses(self) -> Iterator[list[SqlWord]]:
         """Yield the remaining words, split at commas outside parentheses."""
@@ -584,7 +584,7 @@ def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
     if get_ddl_keyword(sql) not in ("ALTER", "RENAME"):
         return []
     reader = StatementReader(sql)
-    if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
+    if reader.skip_words_if_next("RENAME", "TABLE") or reader.skip_words_if_next("RENAME", "TABLES"):
         return [
             (qualify_parsed_name(one, database), qualify_parsed_name(other, database))
             for one, other in iter_renamed_pairs(reader)
@@ -615,10 +615,10 @@ def find_exchanged_table(sql: str, database: str) -> str | None:
     if get_ddl_keyword(sql) != "ALTER":
         return None
     reader = StatementReader(sql)
-    if read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
+    if read_altered_name(reader) is None or not reader.skip_words_if_next("EXCHANGE", "PARTITION"):
         return None
     reader.at += 1
-    return qualify_parsed_name(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
+    return qualify_parsed_name(reader.read_name(), database) if reader.skip_words_if_next("WITH", "TABLE") else None
 
 
 def find_like_source(sql: str, database: str) -> str | None:
@@ -628,7 +628,7 @@ def find_like_source(sql: str, database: str) -> str | None:
         UsageError: the statement cannot be read.
     """
     reader = _skip_created_name(sql)
-    if reader is None or not (reader.skip_words("LIKE") or reader.skip_words("(", "LIKE")):
+    if reader is None or not (reader.skip_words_if_next("LIKE") or reader.skip_words_if_next("(", "LIKE")):
         return None
     return qualify_parsed_name(reader.read_name(), database)
 
@@ -649,30 +649,30 @@ def is_create_if_not_exists(sql: str) -> bool:
     Raises:
         UsageError: the statement cannot be read.
     """
-    return StatementReader(sql).skip_words("CREATE", "TABLE", "IF", "NOT", "EXISTS")
+    return StatementReader(sql).skip_words_if_next("CREATE", "TABLE", "IF", "NOT", "EXISTS")
 
 
 def _skip_created_name(sql: str) -> StatementReader | None:
     """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
     reader = StatementReader(sql)
-    is_create = reader.skip_words("CREATE")
-    reader.skip_words("OR", "REPLACE")
-    if not (is_create and reader.skip_words("TABLE")):
+    is_create = reader.skip_words_if_next("CREATE")
+    reader.skip_words_if_next("OR", "REPLACE")
+    if not (is_create and reader.skip_words_if_next("TABLE")):
         return None
-    reader.skip_words("IF", "NOT", "EXISTS")
+    reader.skip_words_if_next("IF", "NOT", "EXISTS")
     reader.read_name()
     return reader
 
 
 def read_altered_name(reader: StatementReader) -> TableName | None:
     """Read the table name of an ALTER TABLE, up to its clauses; None for other statements."""
-    if not reader.skip_words("ALTER"):
+    if not reader.skip_words_if_next("ALTER"):
         return None
     while reader.next_word in ("ONLINE", "IGNORE"):
         reader.at += 1
-    if not reader.skip_words("TABLE"):
+    if not reader.skip_words_if_next("TABLE"):
         return None
-    reader.skip_words("IF", "EXISTS")
+    reader.skip_words_if_next("IF", "EXISTS")
     name = reader.read_name()
     reader.skip_wait()
     return name
@@ -684,14 +684,14 @@ def iter_renamed_pairs(reader: StatementReader) -> Iterator[tuple[TableName, Tab
     Raises:
         UsageError: the statement cannot be read.
     """
-    reader.skip_words("IF", "EXISTS")
+    reader.skip_words_if_next("IF", "EXISTS")
     while True:
         old_name = reader.read_name()
         reader.skip_wait()
-        if not reader.skip_words("TO"):
+        if not reader.skip_words_if_next("TO"):
             raise UsageError("RENAME TABLE has no TO")
         yield old_name, reader.read_name()
-        if not reader.skip_words(","):
+        if not reader.skip_words_if_next(","):
             return
 
 
@@ -777,7 +777,7 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
     while reader.next_word in _MODIFIERS:
         reader.at += 1
     if verb in ("INSERT", "REPLACE"):
-        reader.skip_words("INTO")
+        reader.skip_words_if_next("INTO")
         return reader.read_name()
     if verb == "UPDATE":
         table = reader.read_name()
@@ -786,11 +786,11 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
             if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
             else None
         )
-    if verb == "DELETE" and reader.skip_words("FROM"):
+    if verb == "DELETE" and reader.skip_words_if_next("FROM"):
         table = reader.read_name()
         return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
     while verb == "LOAD" and reader.at < len(reader.words):
-        if reader.skip_words("INTO", "TABLE"):
+        if reader.skip_words_if_next("INTO", "TABLE"):
             return reader.read_name()
         reader.at += 1
     return None

@@ -95,7 +95,7 @@ class TableDefinitions(msgspec.Struct):
     def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
         if statement == SKIPPED_PART:
-            self.tables = {name: _assume(state) for name, state in self.tables.items()}
+            self.tables = {name: _mark_as_assumed(state) for name, state in self.tables.items()}
             return
         self.dependencies.apply_statement(statement.text, statement.database)
         try:
@@ -196,18 +196,18 @@ class TableDefinitions(msgspec.Struct):
 
     def _apply_create(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply CREATE DATABASE, SEQUENCE or TABLE."""
-        reader.skip_words("CREATE")
-        is_replace = reader.skip_words("OR", "REPLACE")
-        is_temporary = reader.skip_words("TEMPORARY")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+        reader.skip_words_if_next("CREATE")
+        is_replace = reader.skip_words_if_next("OR", "REPLACE")
+        is_temporary = reader.skip_words_if_next("TEMPORARY")
+        if reader.skip_words_if_next("DATABASE") or reader.skip_words_if_next("SCHEMA"):
             self._apply_create_database(reader, statement)
-        elif reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "NOT", "EXISTS")
+        elif reader.skip_words_if_next("SEQUENCE"):
+            reader.skip_words_if_next("IF", "NOT", "EXISTS")
             name = self._qualify(reader.read_name(), statement.database)
             self._store(name, parse_sequence(statement.text))
             self.sequences.add(name)
-        elif reader.skip_words("TABLE"):
-            if_missing = reader.skip_words("IF", "NOT", "EXISTS")
+        elif reader.skip_words_if_next("TABLE"):
+            if_missing = reader.skip_words_if_next("IF", "NOT", "EXISTS")
             name = self._qualify(reader.read_name(), statement.database)
             if is_temporary:
                 self.temporary.add((statement.thread, name))
@@ -223,7 +223,7 @@ class TableDefinitions(msgspec.Struct):
 
     def _build_created(self, reader: StatementReader, statement: DdlStatement, name: str) -> TableDefinition | str:
         """Return the definition for a CREATE TABLE whose table name was read, or the reason why there is none."""
-        if reader.skip_words("LIKE") or reader.skip_words("(", "LIKE"):
+        if reader.skip_words_if_next("LIKE") or reader.skip_words_if_next("(", "LIKE"):
             name = self._qualify(reader.read_name(), statement.database)
             if (statement.thread, name) in self.temporary:
                 return "it was created LIKE a temporary table"
@@ -241,7 +241,7 @@ class TableDefinitions(msgspec.Struct):
         return replace(definition, given=self.given)
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
-        reader.skip_words("IF", "NOT", "EXISTS")
+        reader.skip_words_if_next("IF", "NOT", "EXISTS")
         name = self._table_key(reader.read_name()[0])
         charset = find_charset(reader.words[reader.at :]) or statement.charset
         if charset is not None and not statement.failed:
@@ -249,37 +249,41 @@ class TableDefinitions(msgspec.Struct):
 
     def _apply_drop(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply DROP DATABASE, TABLE or SEQUENCE."""
-        reader.skip_words("DROP")
-        is_temporary = reader.skip_words("TEMPORARY")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
-            reader.skip_words("IF", "EXISTS")
+        reader.skip_words_if_next("DROP")
+        is_temporary = reader.skip_words_if_next("TEMPORARY")
+        if reader.skip_words_if_next("DATABASE") or reader.skip_words_if_next("SCHEMA"):
+            reader.skip_words_if_next("IF", "EXISTS")
             database = self._table_key(reader.read_name()[0])
             for name in [name for name in self.tables if split_table_name(name)[0] == database]:
                 self._drop_table(name)
             self.databases.pop(database, None)
-        elif reader.skip_words("TABLE") or reader.skip_words("TABLES") or reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "EXISTS")
+        elif (
+            reader.skip_words_if_next("TABLE")
+            or reader.skip_words_if_next("TABLES")
+            or reader.skip_words_if_next("SEQUENCE")
+        ):
+            reader.skip_words_if_next("IF", "EXISTS")
             while reader.next_word or reader.at < len(reader.words):
                 name = self._qualify(reader.read_name(), statement.database)
                 if (statement.thread, name) in self.temporary:
                     self.temporary.discard((statement.thread, name))
                 elif not is_temporary:
                     self._drop_table(name)
-                if not reader.skip_words(","):
+                if not reader.skip_words_if_next(","):
                     break
 
     def _apply_alter(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply ALTER DATABASE, SEQUENCE or TABLE."""
-        reader.skip_words("ALTER")
-        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+        reader.skip_words_if_next("ALTER")
+        if reader.skip_words_if_next("DATABASE") or reader.skip_words_if_next("SCHEMA"):
             remaining_words = reader.words[reader.at :]
             has_name = bool(remaining_words) and remaining_words[0].upper not in _DATABASE_OPTIONS
             charset = find_charset(remaining_words)
             if charset is not None:
                 self.databases[self._table_key(remaining_words[0].text if has_name else statement.database)] = charset
             return
-        if reader.skip_words("SEQUENCE"):
-            reader.skip_words("IF", "EXISTS")
+        if reader.skip_words_if_next("SEQUENCE"):
+            reader.skip_words_if_next("IF", "EXISTS")
             name = self._qualify(reader.read_name(), statement.database)
             if name not in self.sequences:
                 self._store(name, parse_sequence(""))
@@ -324,7 +328,7 @@ class TableDefinitions(msgspec.Struct):
                 continue
             reader = StatementReader.from_words(clause)
             reader.at = 1
-            if reader.skip_words("TABLE"):
+            if reader.skip_words_if_next("TABLE"):
                 self._drop_table(self._qualify(reader.read_name(), database))
             elif "TABLE" in heads:
                 reader.at = heads.index("TABLE") + 1
@@ -332,7 +336,7 @@ class TableDefinitions(msgspec.Struct):
 
     def _apply_rename(self, reader: StatementReader, statement: DdlStatement) -> None:
         """Apply RENAME TABLE."""
-        if not (reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES")):
+        if not (reader.skip_words_if_next("RENAME", "TABLE") or reader.skip_words_if_next("RENAME", "TABLES")):
             return
         for old_name, new_name in iter_renamed_pairs(reader):
             old, new = self._qualify(old_name, statement.database), self._qualify(new_name, statement.database)
@@ -405,7 +409,7 @@ def parse_sequence(sql: str) -> TableDefinition | str:
     return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
 
 
-def _assume(state: TableDefinition | str) -> TableDefinition | str:
+def _mark_as_assumed(state: TableDefinition | str) -> TableDefinition | str:
     """Return the state of a table after a skipped part of the log; the user vouches for --schema."""
     return state if isinstance(state, str) or state.given else replace(state, assumed=True)
 

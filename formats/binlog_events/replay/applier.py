@@ -322,10 +322,10 @@ class EventApplier:
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
         self._open_transaction = None
         if transaction.verdict is None:
-            self._note_applied(transaction, records, i)
+            self._record_applied_transaction(transaction, records, i)
         yield from transaction.iter_rulings(number + 1, verdict)
 
-    def _note_applied(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
+    def _record_applied_transaction(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
         """Record that a transaction took effect."""
         self.applied_end = records.offset[i] + records.size[i]
         if transaction.gtid is not None:
@@ -461,13 +461,13 @@ class EventApplier:
         self, number: int, records: DecodedRecords, i: int, sql: str, db: str
     ) -> Iterator[RecordOutcome]:
         """Apply a statement other than BEGIN, COMMIT and the like."""
-        self._note_engine(sql, db)
+        self._record_nontransactional_tables(sql, db)
         if self._open_transaction is None or not self._open_transaction.needs_commit:
             yield from self._end_transaction(number, records, i, STATEMENT)
         elif self._non_transactional_tables and mentions_any_table(sql, db, self._non_transactional_tables):
             self._open_transaction.mark_permanent(number)
 
-    def _note_engine(self, sql: str, db: str) -> None:
+    def _record_nontransactional_tables(self, sql: str, db: str) -> None:
         """Record tables that a rollback does not affect."""
         engine = find_engine(sql, db)
         if engine is not None and len(self._non_transactional_tables) < MAX_PARTS:
@@ -480,7 +480,7 @@ class EventApplier:
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.gtid is None:
             self._open_transaction = None
-            self._note_applied(transaction, records, max(i - 1, 0))
+            self._record_applied_transaction(transaction, records, max(i - 1, 0))
             yield from transaction.iter_rulings(number, (APPLIED, "implicit-commit"))
             transaction = None
         transaction = transaction or self._begin_transaction(number, records, i)
@@ -531,7 +531,7 @@ class EventApplier:
         if transaction.verdict is not None:
             yield from transaction.iter_rulings(number + 1, transaction.verdict)
             return
-        self._note_applied(transaction, records, i)
+        self._record_applied_transaction(transaction, records, i)
         xid = XaId(body["format_id"], as_bytes(body["gtrid"]), as_bytes(body["bqual"]))
         if xid in self._prepared or len(self._prepared) >= MAX_PREPARED:
             transaction.verdict = REJECTED, "xa-twice"

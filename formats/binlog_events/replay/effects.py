@@ -86,7 +86,7 @@ class EventEffects(EffectReader):
         self._pending_variables: list[Any] = []
         self._load_data_hash = hashlib.sha256()
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of one event."""
         reader = _EFFECT_READERS.get(records.envelope.type[index])
         body = records.bodies[index]
@@ -191,7 +191,7 @@ class EventEffects(EffectReader):
         if table is not None and not (
             is_create_if_not_exists(sql) and (table in self._create_statements or table in self._tables_with_rows)
         ):
-            self._note_created(table, sql, database)
+            self._store_created_table(table, sql, database)
         elif change is not None and not is_row_preserving(sql):
             if change[1]:
                 self._forget_definition(change[0])
@@ -204,7 +204,7 @@ class EventEffects(EffectReader):
         for old_name, new_name in find_renames(sql, database) if get_ddl_keyword(sql) in ("ALTER", "RENAME") else ():
             yield self._rename_table(old_name, new_name)
 
-    def _note_created(self, table: str, sql: str, database: str) -> None:
+    def _store_created_table(self, table: str, sql: str, database: str) -> None:
         """Store the definition of a created table; if it is filled by a SELECT, mark its rows as unknown."""
         source = find_like_source(sql, database)
         definition = sql if source is None else self._create_statements.get(source)

@@ -829,8 +829,8 @@ _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, Va
 """Kinds that accept any bytes as a value."""
 
 
-def encode_map_table(records: Sequence[bytes]) -> bytes:
-    """Join records (see `encode_map_record`) into a table of maps."""
+def join_table_map_records(records: Sequence[bytes]) -> bytes:
+    """Join records (see `encode_table_map_record`) into a table of maps."""
     at = 8 + 4 * len(records)
     head, parts = [len(records), 0], list[bytes]()
     for record in records:
@@ -840,7 +840,7 @@ def encode_map_table(records: Sequence[bytes]) -> bytes:
     return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
 
 
-def encode_map_record(
+def encode_table_map_record(
     table_map: TableMap,
     quote: JsonEncoder,
     include_body: bool = True,

@@ -57,7 +57,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     TableMap,
     build_event_template,
     column_kinds,
-    encode_map_table,
+    join_table_map_records,
 )
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
@@ -391,7 +391,8 @@ class SessionTransitions:
             ) == client_statements.terminate_safe(b"BEGIN")
             if (
                 not is_plain
-                or client_statements.make_client_safe(b"BEGIN", session.charset, session.sql_mode)[1] is not None
+                or client_statements.make_client_safe_or_explain(b"BEGIN", session.charset, session.sql_mode)[1]
+                is not None
             ):
                 return -1, b""
         text = statements[0][len(_SET) :] if statements else b""
@@ -447,7 +448,7 @@ class StatementTemplates:
                 record = build_template(table, rows, description) if bytes_left > 0 else b""
                 bytes_left -= len(record)
                 records.append(record)
-            self._texts = self._prefix + encode_map_table(records)
+            self._texts = self._prefix + join_table_map_records(records)
         return self._texts
 
 
@@ -457,7 +458,7 @@ def build_template(table: TableMap, rows: RowEventWriter, description: FormatDes
     keyed_table = knowledge.describe_with_key(table)
     if rows.wording.rows == "exact":
         return _memoize(table, "events", build_event_template)
-    reason = knowledge.reason_against_statements(keyed_table, description) or reason_without_statements(keyed_table)
+    reason = knowledge.explain_why_not_as_statements(keyed_table, description) or reason_without_statements(keyed_table)
     if reason is not None:
         is_reported = keyed_table.flags & HAS_TRIGGERS or not rows.is_unreported(keyed_table, reason)
         return _memoize(table, "events", build_event_template) if is_reported else b""
@@ -590,7 +591,7 @@ class FastScriptWriter:
             if next_index > start:
                 self._store_state(script, batch)
             start, text = next_index, self._output[: self._state[statements.BYTES_WRITTEN]]
-            if not self._state[statements.OUTPUT_FULL] and not self._learn_event(events, start, stop):
+            if not self._state[statements.OUTPUT_FULL] and not self._register_stopping_event(events, start, stop):
                 return (b"".join([*parts, text]) if parts else text), start
             parts.append(bytes(text))
         return b"".join(parts), start
@@ -697,7 +698,7 @@ class FastScriptWriter:
         state[statements.SESSION_NUMBER] = self._transitions.session_number(script.session)
         state[statements.DATABASE_SIZE] = -1 if script.session.database is None else len(script.session.database)
 
-    def _learn_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
+    def _register_stopping_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
         """Register the event at which the kernel stopped, so that it is accepted; return whether that was possible."""
         if at >= stop:
             return False
@@ -709,7 +710,7 @@ class FastScriptWriter:
                 inside=self._state[statements.TRANSACTION_STATE] == statements.IN_TRANSACTION,
             )
         if code in (EventType.INTVAR, EventType.RAND):
-            return self._learn_event(events, at + 1, stop)
+            return self._register_stopping_event(events, at + 1, stop)
         place = self._context.description.table_id_size
         if code not in ROW_EVENTS or len(body) < place + 2:
             return False

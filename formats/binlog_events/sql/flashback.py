@@ -499,7 +499,7 @@ class FlashbackScript(msgspec.Struct):
         """True if a selected transaction has begun and its end was not read."""
         return self.transactions.is_open
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()
         self._commit_skipped()
@@ -774,7 +774,10 @@ class FlashbackScript(msgspec.Struct):
         They are INSERT, UPDATE and DELETE if these were requested and have the same effect.
         """
         statements = None
-        if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
+        if (
+            self.options.rows == "statements"
+            and self.definitions.explain_why_not_as_statements(table, description) is None
+        ):
             with suppress(Inexact):
                 statements = format_flashback_statements(
                     event.code, event.body, table, limits, match_all=self.options.match_all

@@ -546,7 +546,7 @@ class RowEventWriter(msgspec.Struct):
             *(pending.finish_statement(description) if event.body[table.table_id_size] & STMT_END else ()),
         ]
 
-    def append_unchanged(
+    def try_append_unchanged(
         self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
     ) -> bool:
         """Append a row event unchanged if its statement is open and continues after it; return whether it was appended.
@@ -607,7 +607,10 @@ class RowEventWriter(msgspec.Struct):
         if not count_rows(event.code, event.body, table, context.limits):  # raises if the event does not fit its map
             return [], None
         table = self.knowledge.describe_with_key(table)
-        reason, caveat = self.knowledge.reason_against_statements(table, description), self.knowledge.find_caveat(table)
+        reason, caveat = (
+            self.knowledge.explain_why_not_as_statements(table, description),
+            self.knowledge.find_caveat(table),
+        )
         table = rename_database(table, self.wording.rename_databases)
         if self._is_filling_new_table(context):
             return [format_rows_binlog(event, table, description, context.limits)], None

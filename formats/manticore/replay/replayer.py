@@ -446,7 +446,7 @@ class ManticoreReplayer:
         envelope = records.envelope
         kind, name, tid = envelope.type[i], envelope.object[i], envelope.seq[i]
         if kind == Op.ADD_INDEX.name:
-            return self._declare_table(current_file, records, i, name or "")
+            return self._decide_table_declaration(current_file, records, i, name or "")
         if kind == Op.ADD_CACHE.name:
             current_file.op_counts[kind] += 1
             if records.offset[i] in current_file.cache_defects:
@@ -495,7 +495,9 @@ class ManticoreReplayer:
             return APPLIED, "applied"
         return APPLIED, self._apply_transaction(current_file, table, tid)
 
-    def _declare_table(self, current_file: ReplayedFile, records: DecodedRecords, i: int, name: str) -> tuple[str, str]:
+    def _decide_table_declaration(
+        self, current_file: ReplayedFile, records: DecodedRecords, i: int, name: str
+    ) -> tuple[str, str]:
         number = (records.bodies[i] or {}).get("id", len(current_file.names))
         if number != len(current_file.names):
             return self._reject_transaction(
@@ -687,7 +689,7 @@ class ManticoreEffects(EffectReader):
         """Use the replayer to find out what tables had saved before the start."""
         self._replayer = replayer if isinstance(replayer, ManticoreReplayer) else None
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of one transaction. A table without a saved TID is empty before its first transaction."""
         table = records.envelope.object[index] or ""
         changes = self._decode_changes(table, records, index)

@@ -200,14 +200,14 @@ def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) 
     missing = [f"{d}-{s}-{n}" for d, (s, n) in earlier.domains.items() if n > executed.domains.get(d, (0, 0))[1]]
     for source, numbers in earlier.sources.items():
         executed_numbers = executed.sources.get(source, IntervalSet())
-        missing += [f"{source}:{low}" for low, high in numbers if not _covers(executed_numbers, low, high)]
+        missing += [f"{source}:{low}" for low, high in numbers if not _contains_interval(executed_numbers, low, high)]
     if not missing:
         return None
     text = f"the log begins after {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
     return ReplayStop(logs[0].file.name, None, text)
 
 
-def _covers(intervals: IntervalSet, low: int, high: int) -> bool:
+def _contains_interval(intervals: IntervalSet, low: int, high: int) -> bool:
     """Return whether the intervals contain all numbers of another interval."""
     return any(start <= low and high <= stop for start, stop in intervals)
 
@@ -447,7 +447,7 @@ class _RecoveryWalk:
         damaged_from = at
         for _ in range(MAX_EVENTS):
             event = self._read_event(at)
-            reaction = _ReaderReaction.END if event is None else self._react(at, event)
+            reaction = _ReaderReaction.END if event is None else self._choose_reader_reaction(at, event)
             if event is None or reaction is _ReaderReaction.END:
                 break
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
@@ -480,7 +480,7 @@ class _RecoveryWalk:
         """Return the body of an event."""
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._description.has_checksums else None]
 
-    def _react(self, at: int, event: bytes) -> _ReaderReaction:
+    def _choose_reader_reaction(self, at: int, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to an event."""
         flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         if event[TYPE_AT] > len(self._description.post_header_len):
@@ -606,7 +606,7 @@ class CrashRecovery:
         self.newest_facts = _get_facts(self.newest)
         self.is_needed = self.newest_facts is not None and self.newest_facts.in_use and not self.newest_facts.is_relay
         self.executed = ExecutedGtids()
-        self._read_ends = _find_read_files(files, self.newest_facts) if self.is_needed else {}
+        self._read_ends = _find_files_read_by_recovery(files, self.newest_facts) if self.is_needed else {}
         self._xid_count = 0
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
@@ -651,9 +651,9 @@ class CrashRecovery:
             if type_name == "XID" and not is_newest and self._first_older_gtid is None:
                 self._first_older_gtid = records.envelope.txn[i]
             if is_mark and (is_newest or offsets[i] < read_end):
-                self._note_commit(type_name, records.bodies[i] or {})
+                self._record_commit_mark(type_name, records.bodies[i] or {})
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
-                self._note_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
+                self._record_gtid(records.envelope.txn[i], is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
                 self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
 
@@ -669,7 +669,7 @@ class CrashRecovery:
             self.executed.add(self._pending_gtid)
             self._pending_gtid = None
 
-    def _note_gtid(self, gtid: str, *, is_complete: bool) -> None:
+    def _record_gtid(self, gtid: str, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file."""
         if is_complete:
             self._pending_gtid = gtid
@@ -727,7 +727,7 @@ class CrashRecovery:
         elif name != "QUERY" or as_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
             self._complete_group(event.end)
         if self._marks.first_fault is None:
-            self._note_commit(name, body)
+            self._record_commit_mark(name, body)
 
     def _visit_payload(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record the commit marks inside a compressed transaction."""
@@ -749,22 +749,22 @@ class CrashRecovery:
         self._open_gtids.clear()
         self._valid_end, self._is_standalone = end, False
 
-    def _note_commit(self, type_name: str, body: Any) -> None:
+    def _record_commit_mark(self, type_name: str, body: Any) -> None:
         """Record a commit mark in the part of the log that recovery reads."""
         if type_name == "XID":
-            self._note_xid(body.get("xid"))
+            self._record_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
             xa_id = get_xa_id(body)
             if not body.get("one_phase") and len(self._prepared) < MAX_LISTED_XIDS:
                 self._prepared[xa_id] = None
         else:
             status = body.get("status_vars") or {}
-            self._note_xid(status.get("xid", status.get("ddl_logged_with_xid")))
+            self._record_xid(status.get("xid", status.get("ddl_logged_with_xid")))
             sql = as_text(body.get("sql"))
             if sql[:12].upper().startswith(XA_FINISH):
                 self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
-    def _note_xid(self, number: Any) -> None:
+    def _record_xid(self, number: Any) -> None:
         """Record an XID."""
         if isinstance(number, int) and number:
             self._xid_count += 1
@@ -930,7 +930,7 @@ def _get_log_end(file: ExaminedFile) -> int:
     return file.size if durable_end is None else min(durable_end, file.size)
 
 
-def _find_read_files(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -> dict[str, int]:
+def _find_files_read_by_recovery(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -> dict[str, int]:
     """Return the files that recovery reads, each with the offset at which reading ends.
 
     MariaDB begins with the file that the last BINLOG_CHECKPOINT names.

@@ -144,12 +144,12 @@ class BinlogReplayer:
     def _enter_log(self, log_index: int, number: int) -> Iterator[RecordOutcome]:
         """Leave all files before this one (some may have no records), and enter it."""
         while self._log_index < log_index:
-            yield from self._leave_log(number)
+            yield from self._report_damage_at_file_end(number)
             self._log_index, self._next_damage, self._is_file_ended = self._log_index + 1, 0, False
             self._skip_applied_damage()
             self._applier.events_without_map = self._logs[self._log_index].events_without_map
 
-    def _leave_log(self, number: int) -> Iterator[RecordOutcome]:
+    def _report_damage_at_file_end(self, number: int) -> Iterator[RecordOutcome]:
         """Handle damage after the last record of a file."""
         while self._log_index >= 0 and self._replay_stop is None and self._has_damage_left():
             yield from self._handle_damage(number)
@@ -207,7 +207,7 @@ class BinlogReplayer:
         ended_early = self._situation.ended_early()
         if self._selection.refusal is None and not ended_early:
             record_outcomes += self._enter_log(len(self._logs) - 1, self._next_number)
-            record_outcomes += self._leave_log(self._next_number)
+            record_outcomes += self._report_damage_at_file_end(self._next_number)
         open_at = None if ended_early else self._applier.open_offset
         record_outcomes += self._applier.finish(self._next_number)
         findings = [*self._iter_losses(open_at), *(() if self._skips_newest else self._recovery.iter_findings())]

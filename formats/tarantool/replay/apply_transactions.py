@@ -84,14 +84,14 @@ class Limbo(msgspec.Struct):
             self.released += transaction.create_rulings(SKIPPED, "rolled-back")
         return savepoint
 
-    def take_released(self) -> list[RecordOutcome]:
+    def remove_released_outcomes(self) -> list[RecordOutcome]:
         """Return and clear the outcomes that were released since the last call."""
         taken, self.released = self.released, []
         return taken
 
     def release_rest(self) -> Iterator[RecordOutcome]:
         """Release transactions that still wait at the end of the log, as applied but not confirmed."""
-        yield from self.take_released()
+        yield from self.remove_released_outcomes()
         while self._queue:
             yield from self._queue.popleft().create_rulings(APPLIED, "unconfirmed")
 
@@ -154,7 +154,7 @@ class RowApplier(Protocol):
     def report_refusal(self, name: str, offset: int, text: str) -> ReplayStop | None:
         """Report a refused row: return where the server stops, or None if it continues (force_recovery)."""
 
-    def take_released(self) -> list[RecordOutcome]:
+    def remove_released_outcomes(self) -> list[RecordOutcome]:
         """Return the outcomes on rows that no longer wait for a CONFIRM."""
 
     def get_own_replica_id(self) -> int:
@@ -249,7 +249,7 @@ class TransactionStream:
             yield from self._refuse_row(row, text, "refused-request")
             return
         yield _create_ruling(row, (APPLIED, "control"))
-        yield from self._applier.take_released()
+        yield from self._applier.remove_released_outcomes()
 
     def _rule_on_dml_row(self, row: ReplayRow) -> Iterator[RecordOutcome]:
         self._failed = False

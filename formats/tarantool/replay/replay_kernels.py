@@ -656,7 +656,7 @@ class TarantoolFastPath:
             row_store.grow()
 
     def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
-        """Yield the changes of the records `[start, stop)` of a batch, as `EffectReader.of` does."""
+        """Yield the changes of the records `[start, stop)` of a batch, as `EffectReader.read_changes` does."""
         assert self._effects is not None
         types = to_int_list(batch.records["type"], start, stop)
         decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)

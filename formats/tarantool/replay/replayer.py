@@ -437,7 +437,7 @@ class TarantoolReplayer:
             if decision != run_decision or self._limbo.released:
                 if run_decision is not None and run_start < number:
                     yield RecordOutcome(run_start, number, *run_decision)
-                yield from self._limbo.take_released()
+                yield from self._limbo.remove_released_outcomes()
                 run_start, run_decision = number, decision
             if self._stop is not None:
                 break
@@ -483,7 +483,7 @@ class TarantoolReplayer:
             if kind == "INSERT":
                 refused = self._apply_or_refuse(name, records, i, snapshot=True)
                 if space in DEFINITION_SPACES and refused is None:
-                    catalog.learn_row(space, kind, body)
+                    catalog.apply_definition_row(space, kind, body)
                     self._simple_spaces.clear()
                 yield refused or _APPLY_SNAPSHOT
             elif kind in _SNAPSHOT_CONTROL_TYPES:
@@ -540,7 +540,7 @@ class TarantoolReplayer:
             return refused
         self._remember_vinyl_row(records.envelope.type[i], space)
         if space in DEFINITION_SPACES:
-            self._catalog.learn_row(space, records.envelope.type[i], records.bodies[i])
+            self._catalog.apply_definition_row(space, records.envelope.type[i], records.bodies[i])
             self._simple_spaces.clear()
         return None
 
@@ -558,7 +558,7 @@ class TarantoolReplayer:
             and space in self._catalog.vinyl
             and self._current_log is not None
         ):
-            vinyl.note_row(space or 0, sum(self._vclock.values()), deletes=kind == "DELETE")
+            vinyl.record_row(space or 0, sum(self._vclock.values()), deletes=kind == "DELETE")
 
     def _open_vinyl_indexes(self, kind: str, body: Any) -> VinylFault | None:
         """Recover the vinyl indexes that a row of `_index` or `_truncate` creates; return why that fails, else None."""
@@ -669,7 +669,7 @@ class TarantoolReplayer:
         if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.is_full:
             self._deleted_keys[row.replica, row.lsn] = self._model.deleted_keys
         if space in DEFINITION_SPACES:
-            self._catalog.learn_row(space, row.kind, row.body)
+            self._catalog.apply_definition_row(space, row.kind, row.body)
             self._simple_spaces.clear()
         return None
 
@@ -742,9 +742,9 @@ class TarantoolReplayer:
             else ReplayStop(index_fault.file or name, index_fault.offset, text)
         )
 
-    def take_released(self) -> list[RecordOutcome]:
+    def remove_released_outcomes(self) -> list[RecordOutcome]:
         """Return the outcomes on rows that no longer wait for a CONFIRM."""
-        return self._limbo.take_released()
+        return self._limbo.remove_released_outcomes()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class TarantoolEffects(EffectReader):
         """Spaces whose keys are whole fields that are compared byte by byte -> (object name, key fields)."""
         return self._plain_keys
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes made by one applied row."""
         if records.envelope.type[index] == "DELETE_RANGE":
             return self._decode_range_delete(records, index)
@@ -174,7 +174,7 @@ class TarantoolEffects(EffectReader):
         )
         before = self._get_object_name(target) if target is not None else ""
         if space in DEFINITION_SPACES:
-            self._catalog.learn_row(space, kind, body)
+            self._catalog.apply_definition_row(space, kind, body)
         if target is None:
             return
         if not is_emptied:

@@ -84,7 +84,7 @@ MODES = (("utf8mb4", ANSI_QUOTES), ("gbk", NO_BACKSLASH_ESCAPES), ("gb18030", 0)
 def for_clients(sql: bytes) -> None:
     """Whatever a script asks about a text before it is written."""
     for charset, mode in MODES:
-        _, reason = client_statements.make_client_safe(sql, charset, mode)
+        _, reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
         client_statements.strip_literals(sql, charset, mode)
         client_statements.is_same_without_escapes(sql, charset, mode)
         client_statements.is_mode_dependent(sql, charset)

@@ -14,7 +14,7 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     MpNode,
     decode_value,
     encode_value,
-    get_remaining,
+    get_buffer_and_position,
     limit_depth,
     read_token,
 )
@@ -25,7 +25,7 @@ class MpValue(Construct):  # type: ignore[misc]
     """Construct type of any value, as an `MpNode` tree."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> MpNode:
-        data, start, end, base = get_remaining(stream)
+        data, start, end, base = get_buffer_and_position(stream)
         try:
             value = decode_value(data, start, end)
         except MalformedError as error:
