@@ -836,11 +836,7 @@ class LogReader(LogFiles):
                             reads_later = options.reads_on and links.has_selected
                             yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        if (
-                            damage is not None
-                            and batch is None
-                            and damage.hold_back_damage(file, segment, decoder.script)
-                        ):
+                        if damage is not None and batch is None and damage.hold_damage(file, segment, decoder.script):
                             continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings

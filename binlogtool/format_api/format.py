@@ -406,8 +406,8 @@ class JsonMember(msgspec.Struct, frozen=True):
         columns: the record columns (of the batch or `JsonLine.derive`) whose values the kernel receives; its `buf` is
             the arena, its `notes` are 256 integers for its own use.
         texts, names, table: the kernel's `texts`, at most one of the three: the table of
-            `format_api.json_text_kernels.put_text` (as JSON); that of `format_api.json_text_kernels.put_name`, which
-            may grow while envelopes are decoded; or a function that returns a format-specific table;
+            `format_api.json_text_kernels.write_text_of_table` (as JSON); that of `write_name_of_number` in the same
+            module, which may grow while envelopes are decoded; or a function that returns a format-specific table;
             called after `derive`, it must return the same object as long as its content has not changed.
         bodies: bodies written from schemas; the kernel receives only other records.
     """

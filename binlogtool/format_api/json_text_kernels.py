@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel, put_hex_digits
+from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel, write_hex_digits
 
 # --- Kernels that write numbers and times as JSON ---
 
@@ -22,7 +22,7 @@ _HALF = 1 << 55
 
 
 @kernel()
-def put_null(out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_json_null(out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write `null`."""
     if out_limit - out_pos < 4:
         return -1
@@ -34,7 +34,7 @@ def put_null(out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
 
 
 @kernel()
-def put_bool(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_json_bool(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write `true` or `false`."""
     if out_limit - out_pos < 5:
         return -1
@@ -47,7 +47,7 @@ def put_bool(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> in
 
 
 @kernel()
-def put_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
+def write_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 
     The number is split into halves three times; each step splits all parts with one multiplication.
@@ -71,8 +71,8 @@ def count_digits(value: int) -> int:
     return size + (value >= 10000) + (value >= 100000) + (value >= 1000000) + (value >= 10000000)
 
 
-@kernel(count_digits, put_last_digits)
-def put_unsigned(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(count_digits, write_last_digits)
+def write_json_unsigned(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write an unsigned 64-bit number, given as its bit pattern."""
     if out_limit - out_pos < 24:
         return -1
@@ -83,31 +83,31 @@ def put_unsigned(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -
         else:
             upper = value // 10000000000000000
         lower = (value - upper * 10000000000000000) & 0x7FFFFFFFFFFFFFFF
-        out_pos = put_last_digits(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, out_pos)
+        out_pos = write_last_digits(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, out_pos)
         upper = lower // 100000000
-        out_pos = put_last_digits(upper, 8, out, out_pos)
-        return put_last_digits(lower - upper * 100000000, 8, out, out_pos)
+        out_pos = write_last_digits(upper, 8, out, out_pos)
+        return write_last_digits(lower - upper * 100000000, 8, out, out_pos)
     if value >= 100000000:
         upper = value // 100000000
         value -= upper * 100000000
-        out_pos = put_last_digits(upper, count_digits(upper), out, out_pos)
-        return put_last_digits(value, 8, out, out_pos)
-    return put_last_digits(value, count_digits(value), out, out_pos)
+        out_pos = write_last_digits(upper, count_digits(upper), out, out_pos)
+        return write_last_digits(value, 8, out, out_pos)
+    return write_last_digits(value, count_digits(value), out, out_pos)
 
 
-@kernel(put_unsigned)
-def put_signed(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_unsigned)
+def write_json_signed(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a signed number."""
     if value >= 0:
-        return put_unsigned(value, out, out_pos, out_limit)
+        return write_json_unsigned(value, out, out_pos, out_limit)
     if out_limit - out_pos < 1:
         return -1
     out[out_pos] = 45
-    return put_unsigned(-value, out, out_pos + 1, out_limit)
+    return write_json_unsigned(-value, out, out_pos + 1, out_limit)
 
 
 @kernel()
-def put_hex8(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_uint32_hex(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the low 32 bits as eight hexadecimal digits."""
     if out_limit - out_pos < 8:
         return -1
@@ -118,7 +118,7 @@ def put_hex8(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> in
 
 
 @kernel()
-def put_fraction(
+def write_shortest_fraction(
     high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: MutableUInt8s, o: int
 ) -> int:
     """Write the fewest digits of a fraction that lie between its two bounds, with the last digit rounded to nearest.
@@ -150,8 +150,10 @@ def put_fraction(
         o += 1
 
 
-@kernel(put_fraction, put_unsigned)
-def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_shortest_fraction, write_json_unsigned)
+def write_json_binary_fraction(
+    number: int, k: int, lowest: bool, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the shortest decimal that reads back as the float `number / 2**k`, for k up to 68 and number below 2**53.
 
     Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
@@ -162,7 +164,7 @@ def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, o
     if k <= 52:
         whole = number >> k
         number &= (1 << k) - 1
-    out_pos = put_unsigned(whole, out, out_pos, out_limit)
+    out_pos = write_json_unsigned(whole, out, out_pos, out_limit)
     out[out_pos] = 46
     out_pos += 1
     if number == 0:
@@ -175,13 +177,13 @@ def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, o
         high, low = number >> (k - 56), (number & ((1 << (k - 56)) - 1)) << (112 - k)
         above_high, above_low = 0, 1 << (111 - k)
     if not lowest:
-        return put_fraction(high, low, above_high, above_low, above_high, above_low, out, out_pos)
+        return write_shortest_fraction(high, low, above_high, above_low, above_high, above_low, out, out_pos)
     below_low = (above_high & 1) << 55 | above_low >> 1
-    return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, out_pos)
+    return write_shortest_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, out_pos)
 
 
-@kernel(put_binary_fraction)
-def put_double(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_binary_fraction)
+def write_json_double(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the shortest decimal that reads back as this double (bit pattern), for 0 and magnitudes 2**-16 to 2**53."""
     if out_limit - out_pos < 65:
         return -1
@@ -191,10 +193,12 @@ def put_double(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> i
     exponent = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
     if exponent == 0 and mantissa == 0:
-        return put_binary_fraction(0, 0, False, out, out_pos, out_limit)
+        return write_json_binary_fraction(0, 0, False, out, out_pos, out_limit)
     if exponent < 1007 or exponent > 1075:
         return -2
-    return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, out_pos, out_limit)
+    return write_json_binary_fraction(
+        mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, out_pos, out_limit
+    )
 
 
 @kernel()
@@ -209,8 +213,8 @@ def widen_float(bits: int) -> int:
     return widened_bits | -0x8000000000000000 if bits >= 0x80000000 else widened_bits
 
 
-@kernel(put_last_digits)
-def put_date(days: int, out: MutableUInt8s, o: int) -> int:
+@kernel(write_last_digits)
+def write_json_date(days: int, out: MutableUInt8s, o: int) -> int:
     """Write days since 1970-01-01 as YYYY-MM-DD; computed in eras of 400 years that begin in March."""
     days += 719468
     era = days // 146097
@@ -224,15 +228,15 @@ def put_date(days: int, out: MutableUInt8s, o: int) -> int:
     if month > 12:
         month -= 12
         year += 1
-    o = put_last_digits(year, 4, out, o)
+    o = write_last_digits(year, 4, out, o)
     out[o] = 45
-    o = put_last_digits(month, 2, out, o + 1)
+    o = write_last_digits(month, 2, out, o + 1)
     out[o] = 45
-    return put_last_digits(day, 2, out, o + 1)
+    return write_last_digits(day, 2, out, o + 1)
 
 
-@kernel(put_date, put_last_digits)
-def put_time(microseconds: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_date, write_last_digits)
+def write_json_time(microseconds: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write microseconds since 1970-01-01 UTC as a quoted RFC 3339 time, for the years 1970 to 9999."""
     if out_limit - out_pos < 40:
         return -1
@@ -241,17 +245,17 @@ def put_time(microseconds: int, out: MutableUInt8s, out_pos: int, out_limit: int
     seconds = microseconds // 1000000
     days = seconds // 86400
     out[out_pos] = 34
-    out_pos = put_date(days, out, out_pos + 1)
+    out_pos = write_json_date(days, out, out_pos + 1)
     out[out_pos] = 84
     minutes = (seconds - days * 86400) // 60
     hours = minutes // 60
-    out_pos = put_last_digits(hours, 2, out, out_pos + 1)
+    out_pos = write_last_digits(hours, 2, out, out_pos + 1)
     out[out_pos] = 58
-    out_pos = put_last_digits(minutes - hours * 60, 2, out, out_pos + 1)
+    out_pos = write_last_digits(minutes - hours * 60, 2, out, out_pos + 1)
     out[out_pos] = 58
-    out_pos = put_last_digits(seconds - days * 86400 - minutes * 60, 2, out, out_pos + 1)
+    out_pos = write_last_digits(seconds - days * 86400 - minutes * 60, 2, out, out_pos + 1)
     out[out_pos] = 46
-    out_pos = put_last_digits(microseconds - seconds * 1000000, 6, out, out_pos + 1)
+    out_pos = write_last_digits(microseconds - seconds * 1000000, 6, out, out_pos + 1)
     out[out_pos] = 90
     out[out_pos + 1] = 34
     return out_pos + 2
@@ -267,13 +271,13 @@ UNSUPPORTED = -2
 
 
 def build_text_table(texts: Mapping[int, bytes]) -> bytes:
-    """Build the table of `put_text`: texts by small numbers; numbers without a text are UNSUPPORTED."""
+    """Build the table of `write_text_of_table`: texts by small numbers; numbers without a text are UNSUPPORTED."""
     count = max(texts, default=-1) + 1
     return _pack_texts([texts.get(number, b"") for number in range(count)])
 
 
 def build_name_table(names: Mapping[int, bytes]) -> bytes:
-    """Build the table of `put_name`: texts by any signed 64-bit numbers."""
+    """Build the table of `write_name_of_number`: texts by any signed 64-bit numbers."""
     numbers = sorted(names)
     return struct.pack(f">I{len(numbers)}q", len(numbers), *numbers) + _pack_texts(
         [names[number] for number in numbers]
@@ -294,7 +298,9 @@ def _load_uint32(texts: UInt8s, p: int) -> int:
 
 
 @kernel(_load_uint32)
-def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_entry_of_text_table(
+    texts: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write entry number `index` of the table of texts at `texts[base]`."""
     if index < 0 or index >= _load_uint32(texts, base):
         return -2
@@ -310,14 +316,14 @@ def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos:
     return out_pos + size
 
 
-@kernel(put_entry)
-def put_text(texts: UInt8s, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_entry_of_text_table)
+def write_text_of_table(texts: UInt8s, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write text number `index` of a table of `build_text_table`."""
-    return put_entry(texts, 0, index, out, out_pos, out_limit)
+    return write_entry_of_text_table(texts, 0, index, out, out_pos, out_limit)
 
 
-@kernel(_load_uint32, put_entry)
-def put_name(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(_load_uint32, write_entry_of_text_table)
+def write_name_of_number(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the text of a number in a table of `build_name_table`; UNSUPPORTED if the number has no text."""
     count = _load_uint32(texts, 0)
     low = 0
@@ -338,7 +344,7 @@ def put_name(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_l
         top -= 0x100000000
     if top * 0x100000000 + _load_uint32(texts, 8 + 8 * low) != number:
         return -2
-    return put_entry(texts, 4 + 8 * count, low, out, out_pos, out_limit)
+    return write_entry_of_text_table(texts, 4 + 8 * count, low, out, out_pos, out_limit)
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -384,7 +390,7 @@ def _utf8_sequence_size(buf: UInt8s, pos: int, limit: int) -> int:
 
 
 @kernel()
-def put_control(c: int, out: MutableUInt8s, o: int) -> int:
+def write_json_escape(c: int, out: MutableUInt8s, o: int) -> int:
     """Write a character below 0x20 as a JSON escape sequence; writes up to six bytes."""
     short = 0
     if c == 8:
@@ -410,8 +416,8 @@ def put_control(c: int, out: MutableUInt8s, o: int) -> int:
     return o + 6
 
 
-@kernel(_utf8_sequence_size, put_control)
-def put_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(_utf8_sequence_size, write_json_escape)
+def write_json_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the text `buf[pos:limit]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape it."""
     if out_limit - out_pos < 6 * (limit - pos) + 2:
         return -1
@@ -427,7 +433,7 @@ def put_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: i
             out_pos += 1
             pos += 1
         elif c < 0x20:
-            out_pos = put_control(c, out, out_pos)
+            out_pos = write_json_escape(c, out, out_pos)
             pos += 1
         else:
             size = _utf8_sequence_size(buf, pos, limit)
@@ -474,8 +480,8 @@ def is_utf8(buf: UInt8s, pos: int, limit: int) -> bool:
     return True
 
 
-@kernel(put_hex_digits)
-def put_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_hex_digits)
+def write_json_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as `{"$bytes":"…"}`, in hexadecimal digits."""
     if out_limit - out_pos < 2 * (limit - pos) + 16:
         return -1
@@ -486,41 +492,43 @@ def put_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: in
     out[out_pos + 8] = 34
     out[out_pos + 9] = 58
     out[out_pos + 10] = 34
-    out_pos = put_hex_digits(buf, pos, limit, out, out_pos + 11)
+    out_pos = write_hex_digits(buf, pos, limit, out, out_pos + 11)
     out[out_pos] = 34
     out[out_pos + 1] = 125
     return out_pos + 2
 
 
-@kernel(is_utf8, put_bytes, put_string)
-def put_any_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(is_utf8, write_json_bytes, write_json_string)
+def write_json_any_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write valid UTF-8 as a string, other bytes as `$bytes`."""
-    reached = put_string(buf, pos, limit, out, out_pos, out_limit)
+    reached = write_json_string(buf, pos, limit, out, out_pos, out_limit)
     if reached != -2 or is_utf8(buf, pos, limit):
         return reached
-    return put_bytes(buf, pos, limit, out, out_pos, out_limit)
+    return write_json_bytes(buf, pos, limit, out, out_pos, out_limit)
 
 
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_null)
-def put_null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_null)
+def write_null_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write a member that is always null."""
-    return put_null(out, out_pos, out_limit)
+    return write_json_null(out, out_pos, out_limit)
 
 
-@kernel(put_text)
-def put_text_member(
+@kernel(write_text_of_table)
+def write_text_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, index: int
 ) -> int:
     """Write a member that is one of the member's texts."""
-    return put_text(texts, index, out, out_pos, out_limit)
+    return write_text_of_table(texts, index, out, out_pos, out_limit)
 
 
-@kernel(put_unsigned)
-def put_unsigned_member(
+@kernel(write_json_unsigned)
+def write_unsigned_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, value: int
 ) -> int:
     """Write a member that is an unsigned column."""
-    return put_unsigned(value, out, out_pos, out_limit)
+    return write_json_unsigned(value, out, out_pos, out_limit)

@@ -131,7 +131,7 @@ class CompiledRowStore:
             state, image = state | ROW_MIXED, msgspec.msgpack.encode((image, operations))
         number = self.numbers[kept_name]
         self._call_kernel(
-            row_store_kernels.put_key_and_row,
+            row_store_kernels.set_image_of_key,
             key + image,
             len(key),
             len(key) + len(image),

@@ -115,7 +115,7 @@ def hex_digit(value: int) -> int:
 
 
 @kernel(hex_digit)
-def put_hexdump_lines(
+def write_hexdump_lines(
     buf: UInt8s,
     base: int,
     count: int,

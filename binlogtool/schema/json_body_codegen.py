@@ -23,9 +23,9 @@ from binlogtool.format_api.json_text_kernels import (
     UNSUPPORTED,
     build_name_table,
     build_text_table,
-    put_bytes,
-    put_signed,
-    put_unsigned,
+    write_json_bytes,
+    write_json_signed,
+    write_json_unsigned,
 )
 from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
@@ -142,7 +142,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
             case OutputNumber():
                 self._pending.append(self._format_number_call(value))
             case ArgumentNumber(name=name):
-                self._pending.append(f"{self.kernels.add(put_unsigned)}({name}, out, o, z)")
+                self._pending.append(f"{self.kernels.add(write_json_unsigned)}({name}, out, o, z)")
             case OutputEnum():
                 self._emit_enum(value)
             case OutputBytes(path=path, leaf=leaf, given=given):
@@ -171,7 +171,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
         self._emit_pending()
 
     def _format_number_call(self, value: OutputNumber | OutputEnum) -> str:
-        put = put_signed if value.signed else put_unsigned
+        put = write_json_signed if value.signed else write_json_unsigned
         return f"{self.kernels.add(put)}({self.names[value.path]}, out, o, z)"
 
     def _emit_enum(self, value: OutputEnum) -> None:
@@ -208,7 +208,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
     def _emit_put(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
         if leaf is not None and leaf.json_kernel is None:
             raise UnlowerableError(name, "only the general writer writes it")
-        put = put_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
+        put = write_json_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
         self._emit_pending()
         table = (
             f"{self._add_table(leaf.text_table.value)}, " if leaf is not None and leaf.text_table is not None else ""

@@ -404,7 +404,7 @@ def _is_small_piece(piece: AnnotatedPiece) -> bool:
 
 @lru_cache(maxsize=4)
 def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
-    return compile_(annotation_types.put_hexdump_lines)
+    return compile_(annotation_types.write_hexdump_lines)
 
 
 def _has_default_format(options: HexdumpOptions) -> bool:
@@ -437,7 +437,7 @@ class _FieldBuffer(msgspec.Struct):
 
     space: AddressSpace
     options: HexdumpOptions
-    put_lines: Any
+    write_lines: Any
     starts: list[int] = msgspec.field(default_factory=list)
     ends: list[int] = msgspec.field(default_factory=list)
     marks: list[int] = msgspec.field(default_factory=list)
@@ -518,7 +518,7 @@ class _FieldBuffer(msgspec.Struct):
         texts = "".join(self.labels).encode("utf-8", "backslashreplace")
         out = bytearray(2 * count * (len(blank) + 2) + len(texts))
         integers = (array("q", one) for one in (self.starts, self.ends, self.marks, layout, list(blank)))
-        size = self.put_lines(self.space.data, self.space.base, count, *integers, texts, out)
+        size = self.write_lines(self.space.data, self.space.base, count, *integers, texts, out)
         for buffer in (self.starts, self.ends, self.marks, self.labels):
             buffer.clear()
         return bytes(memoryview(out)[:size])

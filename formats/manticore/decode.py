@@ -563,11 +563,9 @@ def _decode_body(context: ManticoreLogContext, batch: Batch, index: int, limits:
         body = schema.get_frame_schema(context.version, context.id_size).parse(data).body
         if op == context.ops.ADD_CACHE:
             return to_plain(
-                (
-                    schema.CACHE
-                    if context.has_new_frames
-                    else schema.create_add_cache_schema_before_v15(context.version)
-                ).parse(body)
+                (schema.CACHE if context.has_new_frames else schema.create_v14_cache_schema(context.version)).parse(
+                    body
+                )
             )
         if op == context.ops.ADD_INDEX:
             return to_plain(body)

@@ -634,11 +634,7 @@ class ManticoreLogValidator:
             self._report(batch, index, "checksum-absent", message, "known writer defect", server="replay")
         for table in self.tables.values():
             self._load_kernel_state(table)
-        listing = (
-            schema.CACHE
-            if self.context.has_new_frames
-            else schema.create_add_cache_schema_before_v15(self.context.version)
-        )
+        listing = schema.CACHE if self.context.has_new_frames else schema.create_v14_cache_schema(self.context.version)
         try:
             parsed = listing.parse(self._read_body(batch, index))
         except ConstructError:

@@ -43,7 +43,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
     decoder_kind,
 )
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
-from binlogtool.formats.binlog_events.values.text_kernels import put_time_text
+from binlogtool.formats.binlog_events.values.text_kernels import write_time_text
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits
@@ -165,9 +165,9 @@ class CellValue(NamedTuple):
         self.cells[at] = days
         return at if days > -9999999 else UNSUPPORTED
 
-    @kernel(put_time_text)
+    @kernel(write_time_text)
     def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
-        return put_time_text(is_negative, clock, micros, digits, 0, self.out, at)
+        return write_time_text(is_negative, clock, micros, digits, 0, self.out, at)
 
     @kernel(days_since_epoch)
     def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from binlogtool.format_api.json_text_kernels import (
-    put_any_text,
-    put_bytes,
-    put_control,
-    put_double,
-    put_entry,
-    put_unsigned,
+    write_entry_of_text_table,
+    write_json_any_text,
+    write_json_bytes,
+    write_json_double,
+    write_json_escape,
+    write_json_unsigned,
 )
 from binlogtool.format_api.schema_fields import (
     MutableUInt8s,
@@ -26,8 +26,8 @@ from binlogtool.formats.binlog_events.rows.annotated_rows import load_rows_head_
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, RECORD_HEAD
 from binlogtool.formats.binlog_events.values.text_kernels import (
     TextValue,
-    put_float,
-    put_quote,
+    write_float_text,
+    write_quote,
 )
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import (
@@ -107,39 +107,39 @@ class JsonValue(TextValue):
 
     write_bits = TextValue.write_unsigned
 
-    @kernel(put_float)
+    @kernel(write_float_text)
     def write_float(self, bits: int, at: int) -> int:
-        return put_float(bits, self.out, at, self.z)
+        return write_float_text(bits, self.out, at, self.z)
 
-    @kernel(put_double)
+    @kernel(write_json_double)
     def write_double(self, bits: int, at: int) -> int:
-        return put_double(bits, self.out, at, self.z)
+        return write_json_double(bits, self.out, at, self.z)
 
-    @kernel(TextValue.begin_decimal, put_quote)
+    @kernel(TextValue.begin_decimal, write_quote)
     def begin_decimal(self, is_negative: bool, at: int) -> int:
-        return TextValue.begin_decimal(self, is_negative, put_quote(self.quote, self.out, at))
+        return TextValue.begin_decimal(self, is_negative, write_quote(self.quote, self.out, at))
 
-    @kernel(TextValue.end_decimal, put_quote)
+    @kernel(TextValue.end_decimal, write_quote)
     def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
-        return put_quote(self.quote, self.out, TextValue.end_decimal(self, is_negative, start, at))
+        return write_quote(self.quote, self.out, TextValue.end_decimal(self, is_negative, start, at))
 
-    @kernel(put_entry, put_unsigned, load_word)
+    @kernel(write_entry_of_text_table, write_json_unsigned, load_word)
     def write_enum(self, ordinal: int, at: int) -> int:
         """Write the text, or the number if it has no text."""
         if self.base < 0 or ordinal < 0 or ordinal > load_word(self.texts, self.base):
-            return put_unsigned(ordinal, self.out, at, self.z)
+            return write_json_unsigned(ordinal, self.out, at, self.z)
         if ordinal == 0:
             self.out[at] = _QUOTE
             self.out[at + 1] = _QUOTE
             return at + 2
-        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
+        return write_entry_of_text_table(self.texts, self.base, ordinal - 1, self.out, at, self.z)
 
-    @kernel(put_entry, put_unsigned, load_word)
+    @kernel(write_entry_of_text_table, write_json_unsigned, load_word)
     def write_set(self, mask: int, at: int) -> int:
         """Write the texts as an array, or the mask if a bit has no text."""
         count = load_word(self.texts, self.base) if self.base >= 0 else 0
         if self.base < 0 or (count < 64 and (mask < 0 or mask >> count != 0)):
-            return put_unsigned(mask, self.out, at, self.z)
+            return write_json_unsigned(mask, self.out, at, self.z)
         separator = 91
         if mask == 0:
             self.out[at] = 91
@@ -148,7 +148,7 @@ class JsonValue(TextValue):
             if mask >> i & 1:
                 self.out[at] = separator
                 separator = 44
-                at = put_entry(self.texts, self.base, i, self.out, at + 1, self.z)
+                at = write_entry_of_text_table(self.texts, self.base, i, self.out, at + 1, self.z)
                 if at < 0:
                     return at
                 if self.z - at < 8:
@@ -156,11 +156,11 @@ class JsonValue(TextValue):
         self.out[at] = 93
         return at + 1
 
-    @kernel(put_any_text)
+    @kernel(write_json_any_text)
     def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
-        return put_any_text(buf, pos, limit, self.out, at, self.z)
+        return write_json_any_text(buf, pos, limit, self.out, at, self.z)
 
-    @kernel(put_control)
+    @kernel(write_json_escape)
     def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
         if self.z - at < 6 * (limit - pos) + 2:
             return -1
@@ -172,7 +172,7 @@ class JsonValue(TextValue):
             if byte > highest or (byte >= 0x7F and byte < 0xA0):
                 return UNSUPPORTED
             if byte < 0x20:
-                at = put_control(byte, self.out, at)
+                at = write_json_escape(byte, self.out, at)
                 continue
             if byte == _QUOTE or byte == 0x5C:
                 self.out[at] = 92
@@ -186,16 +186,16 @@ class JsonValue(TextValue):
         self.out[at] = _QUOTE
         return at + 1
 
-    @kernel(put_bytes)
+    @kernel(write_json_bytes)
     def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
-        return put_bytes(buf, pos, limit, self.out, at, self.z)
+        return write_json_bytes(buf, pos, limit, self.out, at, self.z)
 
     @kernel()
     def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
         return UNSUPPORTED
 
 
-put_value = bind_sink(decode_value, JsonValue, inline=True)
+write_json_value = bind_sink(decode_value, JsonValue, inline=True)
 """Write the value `buf[pos:limit]` as JSON."""
 
 
@@ -373,7 +373,7 @@ def has_valid_images(buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s
 
 
 @kernel()
-def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_packed_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write up to eight characters packed into an integer, the first one in the lowest byte.
 
     Always writes eight bytes; returns the position after the first `size`.
@@ -383,8 +383,8 @@ def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> 
     return out_pos + size
 
 
-@kernel(find_column_value, copy_text, put_short_text, put_value, load_word)
-def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_pos: int) -> tuple[int, int]:
+@kernel(find_column_value, copy_text, write_packed_text, write_json_value, load_word)
+def write_json_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_pos: int) -> tuple[int, int]:
     """Write the row image at `buf[pos]` as a JSON object.
 
     Columns whose key has no text are omitted; columns of kind 0 are not even read.
@@ -424,11 +424,11 @@ def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_po
                 members += 1
             kind = load_word(memory.texts, column)
             if is_null:
-                out_pos = put_short_text(0x6C6C756E, 4, memory.out, out_pos)
+                out_pos = write_packed_text(0x6C6C756E, 4, memory.out, out_pos)
             elif kind > 0 or size > 0:
                 base = load_word(memory.texts, column + 24)
                 base = base + memory.r if base > 0 else -1
-                out_pos = put_value(
+                out_pos = write_json_value(
                     memory.buf,
                     start,
                     pos,
@@ -448,8 +448,8 @@ def put_row_image(memory: RowMemory, pos: int, bitmap: int, present: int, out_po
     return pos, out_pos + 1
 
 
-@kernel(put_row_image, put_short_text)
-def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> tuple[int, int]:
+@kernel(write_json_row_image, write_packed_text)
+def write_json_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> tuple[int, int]:
     """Write one row as a JSON object with its images; return (end of the images, end of the output or an error)."""
     if memory.z - out_pos < 64:
         return pos, -1
@@ -457,8 +457,8 @@ def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> 
     out_pos += 1
     if images.kind != INSERTED:
         memory.out[out_pos] = 34
-        out_pos = put_short_text(0x3A2265726F666562, 8, memory.out, out_pos + 1)
-        pos, out_pos = put_row_image(memory, pos, images.before, images.befores, out_pos)
+        out_pos = write_packed_text(0x3A2265726F666562, 8, memory.out, out_pos + 1)
+        pos, out_pos = write_json_row_image(memory, pos, images.before, images.befores, out_pos)
         if out_pos < 0:
             return pos, out_pos
         if memory.z - out_pos < 64:
@@ -467,8 +467,8 @@ def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> 
             memory.out[out_pos] = 44
             out_pos += 1
     if images.kind <= UPDATED:
-        out_pos = put_short_text(0x3A22726574666122, 8, memory.out, out_pos)
-        pos, out_pos = put_row_image(memory, pos, images.after, images.afters, out_pos)
+        out_pos = write_packed_text(0x3A22726574666122, 8, memory.out, out_pos)
+        pos, out_pos = write_json_row_image(memory, pos, images.after, images.afters, out_pos)
         if out_pos < 0:
             return pos, out_pos
     if memory.z - out_pos < 16:
@@ -477,8 +477,8 @@ def put_row(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> 
     return pos, out_pos + 1
 
 
-@kernel(put_row)
-def put_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> int:
+@kernel(write_json_row)
+def write_json_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) -> int:
     """Write all rows up to the end of the event, separated by commas."""
     start = pos
     while pos < memory.n:
@@ -487,7 +487,7 @@ def put_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) ->
                 return -1
             memory.out[out_pos] = 44
             out_pos += 1
-        row_end, out_pos = put_row(memory, pos, images, out_pos)
+        row_end, out_pos = write_json_row(memory, pos, images, out_pos)
         if out_pos < 0:
             return out_pos
         if row_end == pos:
@@ -496,8 +496,10 @@ def put_rows(memory: RowMemory, pos: int, images: ImageBitmaps, out_pos: int) ->
     return out_pos
 
 
-@kernel(copy_text, count_present_columns, find_images, load_word, put_rows, put_short_text, put_unsigned)
-def put_rows_event(
+@kernel(
+    copy_text, count_present_columns, find_images, load_word, write_json_rows, write_packed_text, write_json_unsigned
+)
+def write_json_rows_event(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
     out_limit: int
 ) -> int:  # fmt: skip
@@ -519,11 +521,11 @@ def put_rows_event(
     if out_limit - out_pos < title + names + 64:
         return -1
     out_pos = copy_text(texts, record + load_word(texts, record + 24), title, out, out_pos)
-    out_pos = put_unsigned(flags, out, out_pos, out_limit)
+    out_pos = write_json_unsigned(flags, out, out_pos, out_limit)
     out_pos = copy_text(texts, record + load_word(texts, record + 32), names, out, out_pos)
     befores = count_present_columns(buf, before, columns)
     afters = count_present_columns(buf, after, columns)
-    out_pos = put_rows(
+    out_pos = write_json_rows(
         RowMemory(buf, limit, texts, record, out, out_limit),
         images,
         ImageBitmaps((code - WRITE_ROWS_V1) % VERSION_OFFSET, before, befores, after, afters),
@@ -533,7 +535,7 @@ def put_rows_event(
         return out_pos
     if out_limit - out_pos < 16:
         return -1
-    return put_short_text(0x7D5D, 2, out, out_pos)
+    return write_packed_text(0x7D5D, 2, out, out_pos)
 
 
 # --- Template of a table whose rows are written as events ---

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from binlogtool.format_api.json_text_kernels import (
     count_digits,
-    put_binary_fraction,
-    put_date,
-    put_last_digits,
-    put_signed,
-    put_unsigned,
+    write_json_binary_fraction,
+    write_json_date,
+    write_json_signed,
+    write_json_unsigned,
+    write_last_digits,
 )
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
 
@@ -22,18 +22,18 @@ from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
 # --- Numbers ---
 
 
-@kernel(put_last_digits)
-def put_padded_digits(value: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
+@kernel(write_last_digits)
+def write_padded_digits(value: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write the last `size` (1 to 9) digits of a number below 10**9, with leading zeros; may write up to nine bytes."""
     if size < 9:
-        return put_last_digits(value, size, out, out_pos)
+        return write_last_digits(value, size, out, out_pos)
     top = value // 100000000
     out[out_pos] = 48 + top
-    return put_last_digits(value - top * 100000000, 8, out, out_pos + 1)
+    return write_last_digits(value - top * 100000000, 8, out, out_pos + 1)
 
 
-@kernel(put_binary_fraction)
-def put_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_binary_fraction)
+def write_float_text(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the shortest decimal that reads back as the 32-bit float with these bits.
 
     Only for 0 and magnitudes from 2**-16 to 2**24, else -2: there all algorithms for the shortest decimal agree,
@@ -47,17 +47,17 @@ def put_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> in
     exponent = (bits >> 23) & 0xFF
     mantissa = bits & 0x7FFFFF
     if exponent == 0 and mantissa == 0:
-        return put_binary_fraction(0, 0, False, out, out_pos, out_limit)
+        return write_json_binary_fraction(0, 0, False, out, out_pos, out_limit)
     if exponent < 111 or exponent > 150:
         return -2
-    return put_binary_fraction(mantissa + 0x800000, 150 - exponent, mantissa == 0, out, out_pos, out_limit)
+    return write_json_binary_fraction(mantissa + 0x800000, 150 - exponent, mantissa == 0, out, out_pos, out_limit)
 
 
 # --- Dates and times ---
 
 
 @kernel()
-def put_quote(quote: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_quote(quote: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a quote, if there is one."""
     if quote == 0:
         return out_pos
@@ -65,31 +65,31 @@ def put_quote(quote: int, out: MutableUInt8s, out_pos: int) -> int:
     return out_pos + 1
 
 
-@kernel(put_last_digits)
-def put_year_month_day(date: int, out: MutableUInt8s, out_pos: int) -> int:
+@kernel(write_last_digits)
+def write_year_month_day(date: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write YYYY-MM-DD; -2 for years of more than four digits."""
     year = date >> 9
     if year > 9999:
         return -2
-    out_pos = put_last_digits(year, 4, out, out_pos)
+    out_pos = write_last_digits(year, 4, out, out_pos)
     out[out_pos] = 45
-    out_pos = put_last_digits(date >> 5 & 15, 2, out, out_pos + 1)
+    out_pos = write_last_digits(date >> 5 & 15, 2, out, out_pos + 1)
     out[out_pos] = 45
-    return put_last_digits(date & 31, 2, out, out_pos + 1)
+    return write_last_digits(date & 31, 2, out, out_pos + 1)
 
 
-@kernel(put_last_digits)
-def put_clock(clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int) -> int:
+@kernel(write_last_digits)
+def write_clock_text(clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write HH:MM:SS, the fraction if it has digits, and the closing quote; hours may have up to four digits."""
     hour = clock >> 12
-    out_pos = put_last_digits(hour, 2 + (hour >= 100) + (hour >= 1000), out, out_pos)
+    out_pos = write_last_digits(hour, 2 + (hour >= 100) + (hour >= 1000), out, out_pos)
     out[out_pos] = 58
-    out_pos = put_last_digits(clock >> 6 & 63, 2, out, out_pos + 1)
+    out_pos = write_last_digits(clock >> 6 & 63, 2, out, out_pos + 1)
     out[out_pos] = 58
-    out_pos = put_last_digits(clock & 63, 2, out, out_pos + 1)
+    out_pos = write_last_digits(clock & 63, 2, out, out_pos + 1)
     if digits > 0:
         out[out_pos] = 46
-        put_last_digits(micros, 6, out, out_pos + 1)
+        write_last_digits(micros, 6, out, out_pos + 1)
         out_pos += 1 + digits
     if quote > 0:
         out[out_pos] = quote
@@ -97,16 +97,16 @@ def put_clock(clock: int, micros: int, digits: int, quote: int, out: MutableUInt
     return out_pos
 
 
-@kernel(put_clock, put_quote)
-def put_time_text(
+@kernel(write_clock_text, write_quote)
+def write_time_text(
     is_negative: bool, clock: int, micros: int, digits: int, quote: int, out: MutableUInt8s, out_pos: int
 ) -> int:
     """Write a TIME."""
-    out_pos = put_quote(quote, out, out_pos)
+    out_pos = write_quote(quote, out, out_pos)
     if is_negative:
         out[out_pos] = 45
         out_pos += 1
-    return put_clock(clock, micros, digits, quote, out, out_pos)
+    return write_clock_text(clock, micros, digits, quote, out, out_pos)
 
 
 # --- The sink of text ---
@@ -126,13 +126,13 @@ class TextValue(NamedTuple):
     out: MutableUInt8s
     z: int
 
-    @kernel(put_signed)
+    @kernel(write_json_signed)
     def write_signed(self, value: int, at: int) -> int:
-        return put_signed(value, self.out, at, self.z)
+        return write_json_signed(value, self.out, at, self.z)
 
-    @kernel(put_unsigned)
+    @kernel(write_json_unsigned)
     def write_unsigned(self, value: int, size: int, at: int) -> int:
-        return put_unsigned(value, self.out, at, self.z)
+        return write_json_unsigned(value, self.out, at, self.z)
 
     @kernel()
     def begin_decimal(self, is_negative: bool, at: int) -> int:
@@ -143,14 +143,14 @@ class TextValue(NamedTuple):
             at += 1
         return at
 
-    @kernel(count_digits, put_padded_digits)
+    @kernel(count_digits, write_padded_digits)
     def write_digits(self, value: int, digits: int, start: int, at: int) -> int:
         """Write a group of digits; without leading zeros if no digit precedes it."""
         if start == at:
             if value == 0:
                 return at
             digits = 9 if value >= 100000000 else count_digits(value)
-        return put_padded_digits(value, digits, self.out, at)
+        return write_padded_digits(value, digits, self.out, at)
 
     @kernel()
     def write_point(self, start: int, at: int) -> int:
@@ -168,42 +168,42 @@ class TextValue(NamedTuple):
             at += 1
         return at
 
-    @kernel(put_quote, put_year_month_day)
+    @kernel(write_quote, write_year_month_day)
     def write_date(self, date: int, at: int) -> int:
-        at = put_year_month_day(date, self.out, put_quote(self.quote, self.out, at))
-        return at if at < 0 else put_quote(self.quote, self.out, at)
+        at = write_year_month_day(date, self.out, write_quote(self.quote, self.out, at))
+        return at if at < 0 else write_quote(self.quote, self.out, at)
 
-    @kernel(put_time_text)
+    @kernel(write_time_text)
     def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
-        return put_time_text(is_negative, clock, micros, digits, self.quote, self.out, at)
+        return write_time_text(is_negative, clock, micros, digits, self.quote, self.out, at)
 
-    @kernel(put_clock, put_quote, put_year_month_day)
+    @kernel(write_clock_text, write_quote, write_year_month_day)
     def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:
-        at = put_year_month_day(date, self.out, put_quote(self.quote, self.out, at))
+        at = write_year_month_day(date, self.out, write_quote(self.quote, self.out, at))
         if at < 0:
             return at
         self.out[at] = 32
-        return put_clock(clock, micros, digits, self.quote, self.out, at + 1)
+        return write_clock_text(clock, micros, digits, self.quote, self.out, at + 1)
 
-    @kernel(put_clock, put_date, put_quote, put_year_month_day)
+    @kernel(write_clock_text, write_json_date, write_quote, write_year_month_day)
     def write_timestamp(self, seconds: int, micros: int, digits: int, at: int) -> int:
         days = seconds // 86400
-        at = put_quote(self.quote, self.out, at)
-        at = put_year_month_day(0, self.out, at) if seconds == 0 else put_date(days, self.out, at)
+        at = write_quote(self.quote, self.out, at)
+        at = write_year_month_day(0, self.out, at) if seconds == 0 else write_json_date(days, self.out, at)
         self.out[at] = 32
         minutes = (seconds - days * 86400) // 60
         clock = (minutes // 60) << 12 | (minutes % 60) << 6 | seconds % 60
-        return put_clock(clock, micros, digits, self.quote, self.out, at + 1)
+        return write_clock_text(clock, micros, digits, self.quote, self.out, at + 1)
 
-    @kernel(put_quote)
+    @kernel(write_quote)
     def begin_text(self, at: int) -> int:
-        return put_quote(self.quote, self.out, at)
+        return write_quote(self.quote, self.out, at)
 
     @kernel()
     def write_char(self, char: int, at: int) -> int:
         self.out[at] = char
         return at + 1
 
-    @kernel(put_quote)
+    @kernel(write_quote)
     def end_text(self, at: int) -> int:
-        return put_quote(self.quote, self.out, at)
+        return write_quote(self.quote, self.out, at)

@@ -251,7 +251,7 @@ class MemtxRowStore(msgspec.Struct):
         image = self.get_rows(space).rows.get(key)
         return None if image is None else _decode_row(image)
 
-    def put_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
+    def store_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
         """Set or delete (None) a row. Raises DuplicateError: a secondary unique index already has the key."""
         rows = self.get_rows(space.number)
         before = rows.rows.get(key)

@@ -118,7 +118,7 @@ class Frame:
             elif op == schema.Op.ADD_CACHE:
                 self.details.append((schema.CACHE, body))
         elif op == schema.OldOp.ADD_CACHE:
-            self.details.append((schema.create_add_cache_schema_before_v15(version), body))
+            self.details.append((schema.create_v14_cache_schema(version), body))
         elif op != schema.OldOp.ADD_INDEX:
             self.details.append((schema.create_old_payload_schema(version, schema.OldOp(op)), body.payload))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.json_lines import BodyPlace, put_body_member
+from binlogtool.formats.binlog_events.json_lines import BodyPlace, write_body_member
 from binlogtool.formats.binlog_events.rows.table_map import (
     encode_table_map_record,
     join_table_map_records,
@@ -62,7 +62,7 @@ def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
     if code not in ROW_EVENTS:
         return json_of(SHOWN_BODIES[code], body, *([1] if SHOWN_BODIES[code].parameters else []), room=room)
     out = bytearray(room)
-    end = put_body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
+    end = write_body_member(body, TABLE, [0] * 256, out, 0, room, BodyPlace(code, 1, 0, len(body), 0))
     return end if end < 0 else bytes(out[:end])
 
 

@@ -290,7 +290,7 @@ def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         stop = source.randrange(len(data) + 1) if source.random() < 0.3 else len(data)
         made = []
-        for function in (replay_kernels.put_row_key, held.compile_kernel(replay_kernels.put_row_key)):
+        for function in (replay_kernels.write_row_key, held.compile_kernel(replay_kernels.write_row_key)):
             out = bytearray(200)
             made.append((function(data, 0, stop, known, 0, b"", out, 0, 150), bytes(out)))
         assert made[0] == made[1]

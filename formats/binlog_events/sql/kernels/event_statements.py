@@ -13,7 +13,7 @@ import re
 from binascii import b2a_base64
 from itertools import accumulate
 
-from binlogtool.format_api.json_text_kernels import put_unsigned
+from binlogtool.format_api.json_text_kernels import write_json_unsigned
 from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableUInt8s,
@@ -21,7 +21,7 @@ from binlogtool.format_api.schema_fields import (
     are_bytes_equal,
     kernel,
     load_little_endian,
-    put_uuid,
+    write_uuid,
 )
 from binlogtool.formats.binlog_events.event_schemas import find_query_text, load_intvar, load_query, load_rand
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
@@ -37,7 +37,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     load_word,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, ScriptMemory
-from binlogtool.formats.binlog_events.values.text_kernels import put_padded_digits
+from binlogtool.formats.binlog_events.values.text_kernels import write_padded_digits
 from binlogtool.formats.binlog_events.wire_format import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,
@@ -111,7 +111,7 @@ events are written as statements, 0 for BINLOG."""
 
 
 @kernel(native="base64_line")
-def put_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
+def write_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
     """Write `buf[pos:limit]` in base64 and a line end; return the end offset."""
     line = b2a_base64(bytes(buf[pos:limit]))
     out[o : o + len(line)] = line
@@ -132,7 +132,7 @@ _PIECES = (
 
 
 def place_pieces(start: int, pieces: tuple[bytes, ...]) -> list[int]:
-    """Return each piece as one number for `put_piece`: its offset in the texts << 8 | its size."""
+    """Return each piece as one number for `write_constant_text`: its offset in the texts << 8 | its size."""
     offsets = accumulate(map(len, pieces), initial=start)
     return [offset << 8 | len(piece) for offset, piece in zip(offsets, pieces, strict=False)]
 
@@ -148,13 +148,13 @@ TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
 
 
 @kernel(copy_text)
-def put_piece(piece: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_constant_text(piece: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
     """Write a constant text that was numbered by `place_pieces`."""
     return copy_text(texts, piece >> 8, piece & 255, out, o)
 
 
 @kernel(copy_text)
-def put_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
     """Write the name of an event type, which ends the line of a comment."""
     name = TYPE_NAMES_AT + 32 * type_
     return copy_text(texts, name + 1, texts[name] + 0, out, o)
@@ -213,60 +213,60 @@ def find_session_change(session: int, request: int, transitions: UInt8s) -> int:
     return at if load_word(transitions, at) > 0 else -1
 
 
-@kernel(put_piece, put_padded_digits, put_unsigned)
-def put_timestamp(time: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_padded_digits, write_json_unsigned)
+def write_timestamp_assignment(time: int, memory: ScriptMemory, o: int) -> int:
     """Write `TIMESTAMP=…` from microseconds."""
     seconds = time // 1000000
     microseconds = time - 1000000 * seconds
-    o = put_unsigned(seconds, memory.out, put_piece(_TIMESTAMP, memory.texts, memory.out, o), memory.z)
+    o = write_json_unsigned(seconds, memory.out, write_constant_text(_TIMESTAMP, memory.texts, memory.out, o), memory.z)
     if microseconds > 0:
         memory.out[o] = 46
-        o = put_padded_digits(microseconds, 6, memory.out, o + 1)
+        o = write_padded_digits(microseconds, 6, memory.out, o + 1)
     return o
 
 
-@kernel(copy_text, load_word, put_piece)
-def put_transition(cell: int, start: int, memory: ScriptMemory, o: int) -> int:
+@kernel(copy_text, load_word, write_constant_text)
+def write_transition(cell: int, start: int, memory: ScriptMemory, o: int) -> int:
     """Write the assignments of a transition; `start`: position at which its SET statement begins."""
     size = load_word(memory.moves, cell + 8)
     if size == 0:
         return o
-    o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+    o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
     return copy_text(memory.moves, load_word(memory.moves, cell + 4), size, memory.out, o)
 
 
-@kernel(put_piece, put_timestamp, put_transition, put_unsigned, load_word)
-def put_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_timestamp_assignment, write_transition, write_json_unsigned, load_word)
+def write_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for the session of a BEGIN."""
     start = o
     if time > 0 and time != memory.state[TIMESTAMP_US]:
-        o = put_timestamp(time, memory, put_piece(_SET, memory.texts, memory.out, o))
+        o = write_timestamp_assignment(time, memory, write_constant_text(_SET, memory.texts, memory.out, o))
         memory.state[TIMESTAMP_US] = time
     if thread != memory.state[THREAD_ID]:
-        o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
-        o = put_unsigned(thread, memory.out, put_piece(_THREAD, memory.texts, memory.out, o), memory.z)
+        o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+        o = write_json_unsigned(thread, memory.out, write_constant_text(_THREAD, memory.texts, memory.out, o), memory.z)
         memory.state[THREAD_ID] = thread
-    o = put_transition(cell, start, memory, o)
+    o = write_transition(cell, start, memory, o)
     if o > start:
-        o = put_piece(_END, memory.texts, memory.out, o)
+        o = write_constant_text(_END, memory.texts, memory.out, o)
     memory.state[SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     memory.state[SESSION_CHANGED] = 1
     return o
 
 
-@kernel(put_piece, put_timestamp, put_transition)
-def put_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_timestamp_assignment, write_transition)
+def write_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for the statements of a row event; the state is not changed."""
     start = o
-    o = put_transition(cell, start, memory, o)
+    o = write_transition(cell, start, memory, o)
     if time > 0 and time != memory.state[TIMESTAMP_US]:
-        o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
-        o = put_timestamp(time, memory, o)
-    return put_piece(_END, memory.texts, memory.out, o) if o > start else o
+        o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+        o = write_timestamp_assignment(time, memory, o)
+    return write_constant_text(_END, memory.texts, memory.out, o) if o > start else o
 
 
-@kernel(load_little_endian, put_begin_session, load_query, load_word)
-def put_query_session(pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
+@kernel(load_little_endian, write_begin_session, load_query, load_word)
+def write_query_session(pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for the QUERY body `buf[pos:limit]`; -1 if its microseconds are invalid."""
     gap = load_word(memory.moves, 16 + 12 * request + 8) & 0xFFFF
     thread, status, _database, _text, _end = load_query(memory.buf, pos, limit)
@@ -274,11 +274,11 @@ def put_query_session(pos: int, limit: int, time: int, request: int, cell: int, 
     if microseconds >= 1000000:
         return -1
     moment = 1000000 * time + microseconds if time > 0 else 0
-    return put_begin_session(cell, moment, thread, memory, o)
+    return write_begin_session(cell, moment, thread, memory, o)
 
 
-@kernel(find_session_change, put_piece, put_query_session, find_query_request)
-def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> int:
+@kernel(find_session_change, write_constant_text, write_query_session, find_query_request)
+def write_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
@@ -286,11 +286,11 @@ def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> 
     cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    o = put_query_session(pos, limit, time, request, cell, memory, o)
+    o = write_query_session(pos, limit, time, request, cell, memory, o)
     if o < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return put_piece(_BEGIN, memory.texts, memory.out, o)
+    return write_constant_text(_BEGIN, memory.texts, memory.out, o)
 
 
 # --- Kernels for logged statements with INTVAR and RAND ---
@@ -365,22 +365,22 @@ def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory
     return i if i < stop and events.holders[i] == holder else -1
 
 
-@kernel(put_piece, load_intvar, load_rand, put_unsigned)
-def put_variable(code: int, pos: int, limit: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, load_intvar, load_rand, write_json_unsigned)
+def write_set_of_variable_event(code: int, pos: int, limit: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for an INTVAR or RAND event."""
     if code == RAND:
         value, second, _end = load_rand(memory.buf, pos, limit)
-        o = put_unsigned(value, memory.out, put_piece(_SEED1, memory.texts, memory.out, o), memory.z)
-        o = put_unsigned(second, memory.out, put_piece(_SEED2, memory.texts, memory.out, o), memory.z)
+        o = write_json_unsigned(value, memory.out, write_constant_text(_SEED1, memory.texts, memory.out, o), memory.z)
+        o = write_json_unsigned(second, memory.out, write_constant_text(_SEED2, memory.texts, memory.out, o), memory.z)
     else:
         variable, value, _end = load_intvar(memory.buf, pos, limit)
-        o = put_piece(_LAST_ID if variable == 1 else _INSERT_ID, memory.texts, memory.out, o)
-        o = put_unsigned(value, memory.out, o, memory.z)
-    return put_piece(_END, memory.texts, memory.out, o)
+        o = write_constant_text(_LAST_ID if variable == 1 else _INSERT_ID, memory.texts, memory.out, o)
+        o = write_json_unsigned(value, memory.out, o, memory.z)
+    return write_constant_text(_END, memory.texts, memory.out, o)
 
 
 @kernel(copy_text)
-def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
+def copy_bytes_unchanged(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
     """Copy bytes unchanged, without reading any bytes after them."""
     size = limit - pos
     o = copy_text(buf, pos, size - (size & 7), out, o)
@@ -412,10 +412,10 @@ def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) ->
 
 
 @kernel(
-    find_session_change, copy_text, find_query_text, put_piece, put_query_session, put_text, put_variable,
-    find_text_request, load_word,
+    find_session_change, copy_text, find_query_text, write_constant_text, write_query_session, copy_bytes_unchanged,
+    write_set_of_variable_event, find_text_request, load_word,
 )  # fmt: skip
-def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_statement_and_variables(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
@@ -427,8 +427,8 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
     if cell < 0:
         return -1
     for k in range(i, last):
-        o = put_variable(events.codes[k], events.starts[k], events.ends[k], memory, o)
-    o = put_query_session(p, n, events.times[last], request, cell, memory, o)
+        o = write_set_of_variable_event(events.codes[k], events.starts[k], events.ends[k], memory, o)
+    o = write_query_session(p, n, events.times[last], request, cell, memory, o)
     if o < 0:
         return -1
     if found > request:
@@ -436,7 +436,7 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
         mode = load_word(memory.moves, request_at) + load_word(memory.moves, request_at + 4)
         o = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, o)
     text, _end = find_query_text(memory.buf, p, n)
-    return put_piece(_END, memory.texts, memory.out, put_text(memory.buf, text, n, memory.out, o))
+    return write_constant_text(_END, memory.texts, memory.out, copy_bytes_unchanged(memory.buf, text, n, memory.out, o))
 
 
 # --- Kernel for the script text of frequent events ---
@@ -450,15 +450,15 @@ MAX_BINLOG_BYTES = 8 << 20
 """Maximum total size of events in one BINLOG statement in bytes, as in `sql.script_state`."""
 
 
-@kernel(put_piece, put_unsigned)
-def put_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_json_unsigned)
+def write_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
     """Write `# at N`, or `# at N+M` for a nested event."""
-    o = put_piece(_AT, memory.texts, memory.out, o)
+    o = write_constant_text(_AT, memory.texts, memory.out, o)
     if memory.state[CONTAINER_OFFSET] < 0:
-        return put_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, o, memory.z)
-    o = put_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, o, memory.z)
+        return write_json_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, o, memory.z)
+    o = write_json_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, o, memory.z)
     memory.out[o] = 43
-    return put_unsigned(place, memory.out, o + 1, memory.z)
+    return write_json_unsigned(place, memory.out, o + 1, memory.z)
 
 
 @kernel()
@@ -524,19 +524,19 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
     return -1
 
 
-@kernel(put_piece, put_base64, put_position_comment, put_type_name)
-def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_base64, write_position_comment, write_type_name)
+def write_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write the events of a statement as BINLOG, after the comment of the last event."""
-    o = put_position_comment(events.places[last] + 0, memory, o)
-    o = put_type_name(events.types[last] + 0, memory.texts, memory.out, o)
-    o = put_piece(BINLOG, memory.texts, memory.out, o)
+    o = write_position_comment(events.places[last] + 0, memory, o)
+    o = write_type_name(events.types[last] + 0, memory.texts, memory.out, o)
+    o = write_constant_text(BINLOG, memory.texts, memory.out, o)
     for j in range(i, last + 1):
-        o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, o)
-    return put_piece(CLOSE, memory.texts, memory.out, o)
+        o = write_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, o)
+    return write_constant_text(CLOSE, memory.texts, memory.out, o)
 
 
-@kernel(put_piece, load_mariadb_gtid, load_mariadb_gtid_flags, put_position_comment, put_unsigned)
-def put_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
+@kernel(write_constant_text, load_mariadb_gtid, load_mariadb_gtid_flags, write_position_comment, write_json_unsigned)
+def write_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
     number, domain, _flags, _commit_id, _end = load_mariadb_gtid(memory.buf, pos, limit)
     more, extra, _thread, end = load_mariadb_gtid_flags(memory.buf, pos, limit)
@@ -553,32 +553,34 @@ def put_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: Scri
         memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
     ):
         return -1
-    o = put_piece(_GTID, memory.texts, memory.out, put_position_comment(place, memory, o))
-    o = put_unsigned(domain, memory.out, o, memory.z)
+    o = write_constant_text(_GTID, memory.texts, memory.out, write_position_comment(place, memory, o))
+    o = write_json_unsigned(domain, memory.out, o, memory.z)
     memory.out[o] = 45
-    o = put_unsigned(server, memory.out, o + 1, memory.z)
+    o = write_json_unsigned(server, memory.out, o + 1, memory.z)
     memory.out[o] = 45
-    o = put_unsigned(number, memory.out, o + 1, memory.z)
+    o = write_json_unsigned(number, memory.out, o + 1, memory.z)
     memory.out[o] = 10
     o += 1
     if memory.state[SETS_GTIDS]:
-        o = put_unsigned(number, memory.out, put_piece(_SEQ, memory.texts, memory.out, o), memory.z)
-        o = put_piece(_END, memory.texts, memory.out, o)
+        o = write_json_unsigned(number, memory.out, write_constant_text(_SEQ, memory.texts, memory.out, o), memory.z)
+        o = write_constant_text(_END, memory.texts, memory.out, o)
         memory.state[SEQUENCE_NUMBER] = number
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return put_piece(_START, memory.texts, memory.out, o)
+    return write_constant_text(_START, memory.texts, memory.out, o)
 
 
-@kernel(put_unsigned, put_uuid)
-def put_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_json_unsigned, write_uuid)
+def write_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
     """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
-    o = put_uuid(memory.buf, p, memory.out, o)
+    o = write_uuid(memory.buf, p, memory.out, o)
     memory.out[o] = 58
-    return put_unsigned(number, memory.out, o + 1, memory.z)
+    return write_json_unsigned(number, memory.out, o + 1, memory.z)
 
 
-@kernel(put_piece, load_mysql_gtid, load_server_versions, put_gtid, put_position_comment, put_unsigned)
-def put_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
+@kernel(
+    write_constant_text, load_mysql_gtid, load_server_versions, write_gtid, write_position_comment, write_json_unsigned
+)
+def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
     sid, number, _end = load_mysql_gtid(memory.buf, pos, limit)
     time, version, original_version, end = load_server_versions(memory.buf, pos, limit)
@@ -592,38 +594,40 @@ def put_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int
     known_version = memory.state[SERVER_VERSION] + 0
     if sets_gtids and (version == 0 or version != known_version or original_version != known_version):
         return -1
-    o = put_position_comment(place, memory, o)
+    o = write_position_comment(place, memory, o)
     if code == ANONYMOUS_GTID:
-        o = put_piece(_ANONYMOUS, memory.texts, memory.out, o)
+        o = write_constant_text(_ANONYMOUS, memory.texts, memory.out, o)
     else:
-        o = put_gtid(sid, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
+        o = write_gtid(sid, number, memory, write_constant_text(_GTID_LOG, memory.texts, memory.out, o))
         memory.out[o] = 10
         o += 1
     memory.state[TRANSACTION_STATE] = AFTER_GTID
     if not sets_gtids:
         return o
     if memory.buf[pos] & 1 == 0:
-        o = put_piece(_ISOLATION, memory.texts, memory.out, o)
+        o = write_constant_text(_ISOLATION, memory.texts, memory.out, o)
     if time != memory.state[COMMIT_TIMESTAMP]:
-        o = put_unsigned(time, memory.out, put_piece(_COMMITTED, memory.texts, memory.out, o), memory.z)
-        o = put_piece(_COMMENT_END, memory.texts, memory.out, o)
+        o = write_json_unsigned(
+            time, memory.out, write_constant_text(_COMMITTED, memory.texts, memory.out, o), memory.z
+        )
+        o = write_constant_text(_COMMENT_END, memory.texts, memory.out, o)
         memory.state[COMMIT_TIMESTAMP] = time
     if code == ANONYMOUS_GTID:
         return o
-    o = put_gtid(sid, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
+    o = write_gtid(sid, number, memory, write_constant_text(_NEXT, memory.texts, memory.out, o))
     memory.state[GTID_AUTOMATIC] = 0
     memory.out[o] = 39
-    return put_piece(_END, memory.texts, memory.out, o + 1)
+    return write_constant_text(_END, memory.texts, memory.out, o + 1)
 
 
-@kernel(put_piece, put_begin, put_mariadb_gtid, put_mysql_gtid, put_position_comment)
-def put_transaction_event(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_begin, write_mariadb_gtid, write_mysql_gtid, write_position_comment)
+def write_transaction_event(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
     """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
     if code == XID:
         if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or events.ends[i] - events.starts[i] < 8:
             return -1
         memory.state[TRANSACTION_STATE] = OUTSIDE_TRANSACTION
-        return put_piece(_XID, memory.texts, memory.out, put_position_comment(place, memory, o))
+        return write_constant_text(_XID, memory.texts, memory.out, write_position_comment(place, memory, o))
     if (
         code == ANNOTATE_ROWS
         or code == ROWS_QUERY
@@ -631,12 +635,12 @@ def put_transaction_event(i: int, events: EventColumns, code: int, place: int, m
     ):
         return o
     if code == QUERY:
-        o = put_piece(_QUERY, memory.texts, memory.out, put_position_comment(place, memory, o))
-        return put_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
+        o = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, o))
+        return write_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
     if code == GTID:
-        o = put_mariadb_gtid(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
+        o = write_mariadb_gtid(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
     elif code == GTID_LOG or code == ANONYMOUS_GTID:
-        o = put_mysql_gtid(code, events.starts[i], events.ends[i], memory, o, place)
+        o = write_mysql_gtid(code, events.starts[i], events.ends[i], memory, o, place)
     else:
         return -1
     if o >= 0:
@@ -644,15 +648,15 @@ def put_transaction_event(i: int, events: EventColumns, code: int, place: int, m
     return o
 
 
-@kernel(put_piece, put_position_comment, put_statement)
-def put_change_statement(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+@kernel(write_constant_text, write_position_comment, write_statement_and_variables)
+def write_change_statement(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
     if memory.z - o < 3 * (events.stops[last] - events.offsets[i]) + 8192:
         return -1
-    o = put_piece(_QUERY, memory.texts, memory.out, put_position_comment(place, memory, o))
-    o = put_statement(i, last, events, memory, o)
+    o = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, o))
+    o = write_statement_and_variables(i, last, events, memory, o)
     return -2 if o < 0 else o
 
 

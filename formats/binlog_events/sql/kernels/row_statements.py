@@ -32,12 +32,17 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     find_template,
     has_valid_images,
     load_word,
-    put_short_text,
     read_head,
     skip_image,
+    write_packed_text,
 )
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
-from binlogtool.formats.binlog_events.sql.format_literals import SQL_QUOTE, SqlValue, put_hex, put_literal
+from binlogtool.formats.binlog_events.sql.format_literals import (
+    SQL_QUOTE,
+    SqlValue,
+    write_hex_literal,
+    write_sql_literal,
+)
 from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     BINLOG,
     BYTES_WRITTEN,
@@ -58,6 +63,7 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     TEXTS_END,
     TIMESTAMP_US,
     TRANSACTION_STATE,
+    copy_bytes_unchanged,
     find_rows_request,
     find_session_change,
     find_statement,
@@ -65,15 +71,14 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     has_matching_rows,
     is_uncompressed_rows,
     place_pieces,
-    put_base64,
-    put_change_statement,
-    put_piece,
-    put_position_comment,
-    put_rows_binlog,
-    put_rows_session,
-    put_text,
-    put_transaction_event,
-    put_type_name,
+    write_base64,
+    write_change_statement,
+    write_constant_text,
+    write_position_comment,
+    write_rows_binlog,
+    write_rows_session,
+    write_transaction_event,
+    write_type_name,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
@@ -103,7 +108,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 @kernel(compute_crc32)
-def put_checksum(checksum_size: int, out: MutableUInt8s, o: int, p: int) -> int:
+def write_checksum(checksum_size: int, out: MutableUInt8s, o: int, p: int) -> int:
     """Write the checksum of the event `out[p:o]`, if events have one."""
     if checksum_size > 0:
         crc = compute_crc32(out, p, o)
@@ -112,8 +117,8 @@ def put_checksum(checksum_size: int, out: MutableUInt8s, o: int, p: int) -> int:
     return o + checksum_size
 
 
-@kernel(copy_text, put_checksum, load_word)
-def put_table_map(
+@kernel(copy_text, write_checksum, load_word)
+def write_table_map(
     header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
     """Write the TABLE_MAP of a template, with time and origin of the event whose header is at `buf[header]`."""
@@ -125,22 +130,24 @@ def put_table_map(
     for i in range(4):
         out[o + EVENT_SIZE_AT + i] = size >> 8 * i & 255
     end = copy_text(texts, template + load_word(texts, template + 16), length, out, o + 19)
-    return put_checksum(checksum_size, out, end, o)
+    return write_checksum(checksum_size, out, end, o)
 
 
-@kernel(put_checksum)
-def put_last_event(
+@kernel(write_checksum)
+def write_last_event(
     pos: int, limit: int, flags: int, buf: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
     """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags`: offset of the event's flags."""
     for i in range(limit - pos - checksum_size):
         out[o + i] = buf[pos + i] + 0
     out[o + flags - pos] = buf[flags] | 1
-    return put_checksum(checksum_size, out, o + limit - pos - checksum_size, o)
+    return write_checksum(checksum_size, out, o + limit - pos - checksum_size, o)
 
 
-@kernel(put_piece, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
-def put_rows_with_map(pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, o: int) -> int:
+@kernel(write_constant_text, has_valid_images, write_base64, write_last_event, write_table_map, load_word)
+def write_rows_with_map(
+    pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, o: int
+) -> int:
     """Write the row event `buf[pos:limit]` after its TABLE_MAP as one BINLOG statement.
 
     Events are assembled at the end of the output buffer before they are encoded.
@@ -160,30 +167,30 @@ def put_rows_with_map(pos: int, start: int, limit: int, code: int, memory: Scrip
     table = 19 + load_word(memory.texts, template + 20) + checksum_size
     if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
         return -1
-    o = put_piece(BINLOG, memory.texts, memory.out, o)
+    o = write_constant_text(BINLOG, memory.texts, memory.out, o)
     at = memory.z - table - 16
-    put_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
-    o = put_base64(memory.out, at, at + table, memory.out, o)
+    write_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
+    o = write_base64(memory.out, at, at + table, memory.out, o)
     flags = start + memory.state[TABLE_ID_SIZE]
     if memory.buf[flags] & 1:
-        o = put_base64(memory.buf, pos, limit, memory.out, o)
+        o = write_base64(memory.buf, pos, limit, memory.out, o)
     else:
         at = memory.z - event - 16
-        put_last_event(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
-        o = put_base64(memory.out, at, at + event, memory.out, o)
-    return put_piece(CLOSE, memory.texts, memory.out, o)
+        write_last_event(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
+        o = write_base64(memory.out, at, at + event, memory.out, o)
+    return write_constant_text(CLOSE, memory.texts, memory.out, o)
 
 
-@kernel(put_text, put_checksum)
-def put_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, o: int, checksum_size: int) -> int:
+@kernel(copy_bytes_unchanged, write_checksum)
+def write_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, o: int, checksum_size: int) -> int:
     """Write the event of `size` bytes at `buf[p]`, which has no checksum, with a checksum of `checksum_size` bytes."""
-    put_text(buf, p, p + size, out, o)
+    copy_bytes_unchanged(buf, p, p + size, out, o)
     for k in range(4):
         out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
-    return put_checksum(checksum_size, out, o + size, o)
+    return write_checksum(checksum_size, out, o + size, o)
 
 
-@kernel(put_text, put_checksummed)
+@kernel(copy_bytes_unchanged, write_checksummed)
 def copy_events(
     count: int,
     spans: EventSpans,
@@ -217,12 +224,12 @@ def copy_events(
         if holders[i] >= 0:
             if body_end != size:
                 return i
-            o = put_checksummed(buf, p, size, out, o, checksum_size)
+            o = write_checksummed(buf, p, size, out, o, checksum_size)
         elif spans.codes[i] == TRANSACTION_PAYLOAD:
             spans.starts[i] = o
             spans.ends[i] = o
         else:
-            o = put_text(buf, p, p + size, out, o)
+            o = copy_bytes_unchanged(buf, p, p + size, out, o)
         spans.stops[i] = o
     return count
 
@@ -237,7 +244,7 @@ def contains_table_id(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int
     return is_found > 0
 
 
-@kernel(contains_table_id, is_uncompressed_rows, has_matching_rows, put_base64)
+@kernel(contains_table_id, is_uncompressed_rows, has_matching_rows, write_base64)
 def write_base64_lines(
     i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
 ) -> int:
@@ -270,7 +277,7 @@ def write_base64_lines(
         if i > first:
             if memory.z - done < (spans.stops[i - 1] - spans.offsets[i - 1]) // 3 * 4 + 64:
                 break
-            done = put_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.out, done)
+            done = write_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.out, done)
         i += 1
     memory.state[BYTES_WRITTEN] = done
     return i
@@ -329,7 +336,7 @@ def find_blocks(
     return found
 
 
-@kernel(find_block, put_checksum, put_text)
+@kernel(find_block, write_checksum, copy_bytes_unchanged)
 def write_uncompressed(
     count: int,
     spans: EventSpans,
@@ -356,7 +363,7 @@ def write_uncompressed(
             at = spans.offsets[i] + 0
             block = find_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
             code -= COMPRESSED_V2_OFFSET if code >= WRITE_COMPRESSED_V2 else COMPRESSED_V1_OFFSET
-            end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
+            end = copy_bytes_unchanged(data, d, d + sizes[i], out, copy_bytes_unchanged(buf, at, block, out, o))
             out[o + TYPE_AT] = code
             for k in range(4):
                 out[o + EVENT_SIZE_AT + k] = end + checksum_size - o >> 8 * k & 255
@@ -365,7 +372,7 @@ def write_uncompressed(
             spans.starts[i] = o + 19
             spans.ends[i] = end
             d += sizes[i]
-            o = put_checksum(checksum_size, out, end, o)
+            o = write_checksum(checksum_size, out, end, o)
             spans.stops[i] = o
     return o
 
@@ -407,7 +414,7 @@ def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> i
 
 
 @kernel(copy_text, load_word)
-def put_column_names(
+def write_column_names(
     buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write, in parentheses, the names of the image's columns that statements may set."""
@@ -429,15 +436,15 @@ def put_column_names(
     return out_pos + 1
 
 
-@kernel(copy_text, load_word, put_piece)
-def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
+@kernel(copy_text, load_word, write_constant_text)
+def write_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
     """Write the text before a value that follows `count` other values; for NULL write the whole condition.
 
     `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
     if count > 0:
         if clause == 2:
-            o = put_piece(_AND, memory.texts, memory.out, o)
+            o = write_constant_text(_AND, memory.texts, memory.out, o)
         else:
             memory.out[o] = 44
             memory.out[o + 1] = 32
@@ -445,17 +452,19 @@ def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, c
     if clause == 0:
         return o
     if cast > 0:
-        o = put_piece(_CAST, memory.texts, memory.out, o)
+        o = write_constant_text(_CAST, memory.texts, memory.out, o)
     name = memory.r + load_word(memory.texts, entry + 16)
     o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
     if clause == 1:
         memory.out[o] = 61
         return o + 1
-    return put_piece(_IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o)
+    return write_constant_text(
+        _IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o
+    )
 
 
-@kernel(put_hex, put_literal, load_word)
-def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
+@kernel(write_hex_literal, write_sql_literal, load_word)
+def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
     """Write a non-NULL value of the column whose template entry is at `texts[entry]`."""
     kind = load_word(memory.texts, entry)
     flags = load_word(memory.texts, entry + 32)
@@ -465,7 +474,7 @@ def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: i
         return -2
     if clause == 2 and flags & NUMBER:
         kind = ValueKind.UNSIGNED
-    end = put_literal(
+    end = write_sql_literal(
         memory.buf,
         p,
         memory.n,
@@ -475,14 +484,14 @@ def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: i
         o,
     )
     if end >= 0 and cast > 0 and flags & HEX:
-        return put_hex(memory.buf, p, memory.n, 0, memory.out, o)
+        return write_hex_literal(memory.buf, p, memory.n, 0, memory.out, o)
     return end
 
 
 @kernel(
-    are_bytes_equal, find_column_value, copy_text, put_value_prefix, put_short_text, put_column_value, load_word
+    are_bytes_equal, find_column_value, copy_text, write_value_prefix, write_packed_text, write_column_value, load_word
 )  # fmt: skip
-def put_image(
+def write_image_values(
     memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, o: int
 ) -> tuple[int, int]:
     """Write the image at `buf[p]`; return (offset after it, end of the output).
@@ -537,12 +546,12 @@ def put_image(
             ):
                 return p, -1
             cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
-            o = put_value_prefix(memory, count, clause, is_null, cast, entry, o)
+            o = write_value_prefix(memory, count, clause, is_null, cast, entry, o)
             if changed == 0:
                 name = memory.r + load_word(memory.texts, entry + 16)
                 o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
             elif is_null == 0:
-                o = put_column_value(
+                o = write_column_value(
                     RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
                     p,
                     clause,
@@ -553,7 +562,7 @@ def put_image(
                 if o < 0:
                     return p, o
             elif clause < 2:
-                o = put_short_text(0x4C4C554E, 4, memory.out, o)
+                o = write_packed_text(0x4C4C554E, 4, memory.out, o)
             count += 1
             changes += changed
         p = end
@@ -561,8 +570,8 @@ def put_image(
     return p, -2 if changes == 0 and clause > 0 else o
 
 
-@kernel(put_piece, put_image, skip_image)
-def put_row(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> tuple[int, int]:
+@kernel(write_constant_text, write_image_values, skip_image)
+def write_row_values(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output)."""
     middle = p
     if images.kind == UPDATED:
@@ -574,32 +583,32 @@ def put_row(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: i
         if memory.z - o < _MAX_FIXED_VALUE:
             return p, -1
         if clause > 0:
-            o = put_piece(_WHERE if clause == 2 else _SET, memory.texts, memory.out, o)
-        end, o = put_image(memory, images, p, middle if clause == 1 else p, clause, is_keyed, o)
+            o = write_constant_text(_WHERE if clause == 2 else _SET, memory.texts, memory.out, o)
+        end, o = write_image_values(memory, images, p, middle if clause == 1 else p, clause, is_keyed, o)
         if o < 0:
             return p, o
         images_end = max(images_end, end)
     return images_end, o
 
 
-@kernel(copy_text, put_piece, put_column_names, load_word)
-def put_statement_start(memory: RowMemory, images: ImageBitmaps, o: int) -> int:
+@kernel(copy_text, write_constant_text, write_column_names, load_word)
+def write_statement_start(memory: RowMemory, images: ImageBitmaps, o: int) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
     target = load_word(memory.texts, memory.r + 8)
     if memory.z - o < target + _MAX_FIXED_VALUE:
         return -1
     verb = _INSERT if images.kind == INSERTED else _UPDATE if images.kind == UPDATED else _DELETE
-    o = put_piece(verb, memory.texts, memory.out, o)
+    o = write_constant_text(verb, memory.texts, memory.out, o)
     o = copy_text(memory.texts, memory.r + load_word(memory.texts, memory.r + 4), target, memory.out, o)
     if images.kind > 0:
         return o
     memory.out[o] = 32
-    o = put_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, o + 1, memory.z)
-    return o if o < 0 else put_piece(_VALUES, memory.texts, memory.out, o)
+    o = write_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, o + 1, memory.z)
+    return o if o < 0 else write_constant_text(_VALUES, memory.texts, memory.out, o)
 
 
-@kernel(put_piece, put_row, put_statement_start)
-def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> int:
+@kernel(write_constant_text, write_row_values, write_statement_start)
+def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> int:
     """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
     while p < memory.n:
@@ -609,14 +618,14 @@ def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: in
             memory.out[o + 1] = 10
             o += 2
         else:
-            o = put_statement_start(memory, images, o)
+            o = write_statement_start(memory, images, o)
             if o < 0:
                 return o
         text = o
         if images.kind == INSERTED:
             memory.out[o] = 40
             o += 1
-        p, o = put_row(memory, p, images, is_keyed, o)
+        p, o = write_row_values(memory, p, images, is_keyed, o)
         if o < 0:
             return o
         if p == start:
@@ -628,9 +637,9 @@ def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: in
             o += 1
             length += o - text
         else:
-            o = put_piece(_LIMIT, memory.texts, memory.out, o)
+            o = write_constant_text(_LIMIT, memory.texts, memory.out, o)
         if images.kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
-            o = put_piece(_END, memory.texts, memory.out, o)
+            o = write_constant_text(_END, memory.texts, memory.out, o)
             length = 0
     return o
 
@@ -639,10 +648,10 @@ def put_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: in
 
 
 @kernel(
-    find_session_change, find_images, has_key_columns, count_present_columns, put_rows_session, put_statements,
+    find_session_change, find_images, has_key_columns, count_present_columns, write_rows_session, write_row_statements,
     find_rows_request, load_word,
 )  # fmt: skip
-def put_event_statements(
+def write_event_statements(
     memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, o: int
 ) -> int:
     """Write the body of an uncompressed row event whose template is at `texts[template]`."""
@@ -654,11 +663,11 @@ def put_event_statements(
     if at < 0 or cell < 0:
         return -2
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    o = put_rows_session(cell, 1000000 * time, memory, o)
+    o = write_rows_session(cell, 1000000 * time, memory, o)
     memory.state[NEXT_SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     befores = count_present_columns(memory.buf, before, columns)
     afters = count_present_columns(memory.buf, after, columns)
-    return put_statements(
+    return write_row_statements(
         RowMemory(memory.buf, limit, memory.texts, template, memory.out, memory.z),
         at,
         ImageBitmaps(kind, before, befores, after, afters),
@@ -667,24 +676,24 @@ def put_event_statements(
     )
 
 
-@kernel(find_template, put_event_statements, put_rows_with_map, put_position_comment, put_type_name, load_word)
-def put_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+@kernel(find_template, write_event_statements, write_rows_with_map, write_position_comment, write_type_name, load_word)
+def write_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write a row event after its comment: as statements, or as BINLOG if it cannot be written as statements."""
     template = find_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[i])
     if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or template == 0:
         return -2
     code = events.codes[i] + 0
     time = events.times[i] + 0
-    o = put_position_comment(events.places[i] + 0, memory, o)
-    o = put_type_name(events.types[i] + 0, memory.texts, memory.out, o)
+    o = write_position_comment(events.places[i] + 0, memory, o)
+    o = write_type_name(events.types[i] + 0, memory.texts, memory.out, o)
     if load_word(memory.texts, template + 20) > 0:
         whole = events.stops[i] - events.ends[i] == memory.state[CHECKSUM_BYTES]
         return (
-            put_rows_with_map(events.offsets[i], events.starts[i], events.stops[i], code, memory, template, o)
+            write_rows_with_map(events.offsets[i], events.starts[i], events.stops[i], code, memory, template, o)
             if whole
             else -2
         )
-    o = put_event_statements(memory, events.starts[i], events.ends[i], code, time, template, o)
+    o = write_event_statements(memory, events.starts[i], events.ends[i], code, time, template, o)
     if o >= 0:
         memory.state[SESSION_NUMBER] = memory.state[NEXT_SESSION_NUMBER] + 0
         memory.state[SESSION_CHANGED] = 1
@@ -693,18 +702,18 @@ def put_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: in
     return o
 
 
-@kernel(put_rows_binlog, find_statement_end)
-def put_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+@kernel(write_rows_binlog, find_statement_end)
+def write_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write the events from the TABLE_MAP `i` to the row event `last` as BINLOG; -1 if the buffer is full."""
     need = 8 * (last - i + 1) + MAX_EVENT_TEXT
     for j in range(i, last + 1):
         need += (events.stops[j] - events.offsets[j]) // 3 * 4
-    return -1 if memory.z - o < need else put_rows_binlog(i, last, events, memory, o)
+    return -1 if memory.z - o < need else write_rows_binlog(i, last, events, memory, o)
 
 
 @kernel(
-    put_transaction_event, put_change_statement, put_commented_rows, put_exact_rows, find_statement, find_statement_end,
-    is_uncompressed_rows,
+    write_transaction_event, write_change_statement, write_commented_rows, write_exact_rows, find_statement,
+    find_statement_end, is_uncompressed_rows,
 )  # fmt: skip
 def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
     """Write the events from `i` on; return the index at which the kernel stopped. Other results are in the state.
@@ -728,14 +737,14 @@ def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) 
             o = done if in_transaction and events.maps[i] >= 0 else -2
         elif code == TABLE_MAP:
             last = find_statement_end(i, stop, events, memory) if in_transaction else -1
-            o = put_exact_rows(i, last, events, memory, done) if last >= 0 else -2
+            o = write_exact_rows(i, last, events, memory, done) if last >= 0 else -2
         elif as_statements and is_uncompressed_rows(code) and code != PARTIAL_UPDATE_ROWS:
-            o = put_commented_rows(i, events, memory, done)
+            o = write_commented_rows(i, events, memory, done)
         elif in_transaction and (code == QUERY or code == INTVAR or code == RAND):  # noqa: SIM109
             last = find_statement(i, stop, events, memory)
-            o = put_change_statement(i, last, events.places[max(last, 0)] + 0, events, memory, done)
+            o = write_change_statement(i, last, events.places[max(last, 0)] + 0, events, memory, done)
         else:
-            o = put_transaction_event(i, events, code, events.places[i] + 0, memory, done)
+            o = write_transaction_event(i, events, code, events.places[i] + 0, memory, done)
             if o < 0:
                 break
         if o < 0:
