@@ -23,8 +23,8 @@ from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, write_json_rows_event
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_table_map_record, join_table_map_records
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word, write_json_rows_event
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,

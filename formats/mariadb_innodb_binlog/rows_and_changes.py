@@ -9,7 +9,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
-from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, make_compiled_reader
+from binlogtool.formats.binlog_events.changes.row_event_tables import RowTables, make_compiled_reader
 from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 
 if TYPE_CHECKING:

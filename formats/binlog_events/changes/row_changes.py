@@ -32,8 +32,8 @@ from binlogtool.format_api.row_output_interfaces import (
     split_table_name,
 )
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.changes import rows_as_tables
-from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, column_type_name
+from binlogtool.formats.binlog_events.changes import row_event_tables
+from binlogtool.formats.binlog_events.changes.row_event_tables import RowTables, column_type_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
     find_altered_table,
@@ -222,7 +222,7 @@ class RowChanges(msgspec.Struct):
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
         reader = self._tables
         if reader is None:
-            reader = self._tables = rows_as_tables.make_compiled_reader(compile_kernel)
+            reader = self._tables = row_event_tables.make_compiled_reader(compile_kernel)
             reader.groups, reader.knowledge, reader.cascades = self.groups, self.knowledge, self.cascades
         group, reader.time = self.groups.group, None if self.current is None else self.current.time
         events, reached = reader.read_events(context, batch, start, stop, limits)
@@ -333,7 +333,7 @@ class RowChanges(msgspec.Struct):
                 (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
             )
         if code == _T.INCIDENT:
-            return _report_unexported(scene, ROWS_NOT_LOGGED, rows_as_tables.INCIDENT)
+            return _report_unexported(scene, ROWS_NOT_LOGGED, row_event_tables.INCIDENT)
         return RecordChanges()
 
     def _begin_transaction(self, scene: EventContext) -> None:
@@ -378,14 +378,14 @@ class RowChanges(msgspec.Struct):
             )
             return RecordChanges((ChangeEvent(BEGIN, self._make_change_position(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
-            text = rows_as_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
+            text = row_event_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
             return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
         sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
-        if rows_as_tables.changes_rows(sql_text):
+        if row_event_tables.changes_rows(sql_text):
             name = self.knowledge.find_only_changed_table(sql_text, database)
-            reason = rows_as_tables.describe_unlogged_rows(sql_text, database)
+            reason = row_event_tables.describe_unlogged_rows(sql_text, database)
             findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
             table = _table_by_name(name or "")
             findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))

@@ -37,7 +37,7 @@ from binlogtool.format_api.row_output_interfaces import (
 )
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.changes import typed_column_kernels
-from binlogtool.formats.binlog_events.changes.row_event_kernels import (
+from binlogtool.formats.binlog_events.changes.track_row_event_kernels import (
     CLOSED_BY,
     CLOSED_BY_END,
     CLOSED_BY_NEXT,

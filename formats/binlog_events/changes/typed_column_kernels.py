@@ -30,9 +30,9 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
     FIRST_SIZED,
@@ -42,8 +42,8 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ValueKind,
     decoder_kind,
 )
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
-from binlogtool.formats.binlog_events.values.text_kernels import write_time_text
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, value_converter
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import write_time_text
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits

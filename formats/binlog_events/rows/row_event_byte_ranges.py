@@ -44,7 +44,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     split_string_metadata,
 )
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget, decode_diff
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, decode_diff
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,

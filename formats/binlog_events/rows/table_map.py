@@ -1,7 +1,7 @@
 """Parse TABLE_MAP events: columns, types, optional metadata.
 
 See docs/spec/mysql_binlog.md#table_map. The position of each field, and the columns that it applies to, are defined
-only here: both the parsed map (`TableMap`) and the annotated view (`annotated_rows`) are built from these fields.
+only here: the parsed map (`TableMap`) and the annotated view (`row_event_byte_ranges`) are both built from them.
 
 Table maps as bytes for the JSON kernels:
 
@@ -818,7 +818,7 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 # --- Table maps as bytes for the JSON kernels ---
 
 RECORD_HEAD, COLUMN_SIZE = 40, 40
-"""Bytes of the head of a record (of a template in `sql.compiled_script_writer`), and of each column's entry."""
+"""Bytes of the head of a record (of a template in `sql.script_writer_with_kernels`), and of each column's entry."""
 PAD = bytes(8)
 """Padding after the last text: texts are copied in steps of eight bytes."""
 

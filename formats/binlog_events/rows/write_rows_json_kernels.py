@@ -22,9 +22,9 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.annotated_rows import load_rows_head_v1, load_rows_head_v2
+from binlogtool.formats.binlog_events.rows.row_event_byte_ranges import load_rows_head_v1, load_rows_head_v2
 from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, RECORD_HEAD
-from binlogtool.formats.binlog_events.values.text_kernels import (
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import (
     TextValue,
     write_float_text,
     write_quote,

@@ -68,7 +68,12 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     rename_database,
     split_large_binlog,
 )
-from binlogtool.formats.binlog_events.sql.session import SET_GTID_AUTOMATIC, ScriptSession, has_gtids, wrap_row_flags
+from binlogtool.formats.binlog_events.sql.session_statements import (
+    SET_GTID_AUTOMATIC,
+    ScriptSession,
+    has_gtids,
+    wrap_row_flags,
+)
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
     GroupStep,
@@ -77,7 +82,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     EVENT_TYPE_NAMES,

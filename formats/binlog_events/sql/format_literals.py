@@ -22,17 +22,17 @@ from binlogtool.format_api.json_text_kernels import (
     write_json_unsigned,
 )
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel, write_hex_digits
-from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.values.column_types import HEX_KINDS, ColumnType, TableMapColumn, ValueKind
-from binlogtool.formats.binlog_events.values.decode import (
+from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     JsonChange,
     decode_json,
     has_opaque_value,
     iter_json_changes,
 )
-from binlogtool.formats.binlog_events.values.text_kernels import TextValue
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import TextValue
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 
 # ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks

@@ -41,7 +41,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     format_literal,
     quote_identifier,
 )
-from binlogtool.formats.binlog_events.sql.kernels.row_statements import MAX_INSERT_BYTES
+from binlogtool.formats.binlog_events.sql.kernels.row_statement_kernels import MAX_INSERT_BYTES
 from binlogtool.formats.binlog_events.sql.script_state import (
     MAX_BINLOG_BYTES,
     EventContext,
@@ -55,11 +55,11 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     split_large_binlog,
     uncompress_rows,
 )
-from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,

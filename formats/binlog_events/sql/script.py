@@ -40,7 +40,6 @@ from binlogtool.formats.binlog_events.sql.client_statements import (
     is_stored_program,
     reason_to_leave_out,
 )
-from binlogtool.formats.binlog_events.sql.compiled_script_writer import FastScriptWriter
 from binlogtool.formats.binlog_events.sql.format_literals import format_double, format_hex, quote_identifier
 from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
@@ -68,7 +67,8 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     read_query,
     terminate_statements,
 )
-from binlogtool.formats.binlog_events.sql.session import (
+from binlogtool.formats.binlog_events.sql.script_writer_with_kernels import FastScriptWriter
+from binlogtool.formats.binlog_events.sql.session_statements import (
     SET_GTID_AUTOMATIC,
     QuerySession,
     ScriptSession,

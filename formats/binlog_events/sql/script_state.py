@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import STATEMENT_END
-from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
     STMT_END,

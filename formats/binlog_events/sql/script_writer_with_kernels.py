@@ -40,15 +40,6 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import parse_query
-from binlogtool.formats.binlog_events.rows.json_kernels import (
-    CAST,
-    GENERATED,
-    HEX,
-    KEY,
-    NO_CONDITION,
-    NUMBER,
-    STAMPED,
-)
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
@@ -59,6 +50,15 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     column_kinds,
     join_table_map_records,
 )
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
+    CAST,
+    GENERATED,
+    HEX,
+    KEY,
+    NO_CONDITION,
+    NUMBER,
+    STAMPED,
+)
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
 from binlogtool.formats.binlog_events.sql.format_literals import (
@@ -67,16 +67,16 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     quote_identifier,
     quote_string,
 )
-from binlogtool.formats.binlog_events.sql.kernels import event_statements as statements
-from binlogtool.formats.binlog_events.sql.kernels import row_statements
-from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
+from binlogtool.formats.binlog_events.sql.kernels import event_statement_kernels as statements
+from binlogtool.formats.binlog_events.sql.kernels import row_statement_kernels
+from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.row_statements import (
     AUTO_UPDATED_TYPES,
     HAS_TRIGGERS,
     RowEventWriter,
     reason_without_statements,
 )
-from binlogtool.formats.binlog_events.sql.session import (
+from binlogtool.formats.binlog_events.sql.session_statements import (
     SQL_MODE,
     QuerySession,
     ScriptSession,
@@ -127,7 +127,7 @@ NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `kernels.row_statements.write_events`, and the bytes to which they refer."""
+    """Columns in the order of `kernels.row_statement_kernels.write_events`, and the bytes to which they refer."""
 
     columns: EventColumns
     window: Any
@@ -162,13 +162,13 @@ def _uncompress_rows(
     block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
     arrays = EventSpans._make(columns[name] for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS))
     sizes_of_format = (description.table_id_size, checksum_size)
-    compile_(row_statements.find_blocks)(
+    compile_(row_statement_kernels.find_blocks)(
         count, arrays, window, *sizes_of_format, limits.max_inflate, block_offsets, sizes
     )
     data = _inflate_blocks(window, block_offsets, columns["body_end"], sizes)
     buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
     buffer[: len(window)] = window
-    compile_(row_statements.write_uncompressed)(
+    compile_(row_statement_kernels.write_uncompressed)(
         count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
     )
     return buffer
@@ -210,7 +210,7 @@ def load_nested_events(
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
     columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
     if (
-        compile_(row_statements.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
+        compile_(row_statement_kernels.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
         < run.count
     ):
         return None
@@ -557,7 +557,9 @@ class FastScriptWriter:
         self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
         self._nested: NestedTableMaps | None = None
         self._compile = compile_
-        self._templates = StatementTemplates(statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statements.PIECES)
+        self._templates = StatementTemplates(
+            statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statement_kernels.PIECES
+        )
         self._output = memoryview(mmap(-1, _OUTPUT_SIZE))  # pages are allocated on first use
         self._state = array("q", bytes(8 * statements.STATE_SIZE))
         self._transitions = SessionTransitions(context.description)
@@ -626,7 +628,7 @@ class FastScriptWriter:
         description, is_exact = self._context.description, script.options.rows == "exact"
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
         self._state[statements.ROWS_AS_STATEMENTS] = not is_exact
-        return self._compile(row_statements.write_events), texts
+        return self._compile(row_statement_kernels.write_events), texts
 
     def _can_write(self, script: SqlScript) -> bool:
         """Return whether no option and no pending state needs the general writer."""
@@ -651,13 +653,15 @@ class FastScriptWriter:
             return start
         notes = self._context.tracker.track_batch(batch)  # the tracker must see every batch
         state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE] = 4, description.table_id_size
-        state[statements.TEMPLATES] = row_statements.TEMPLATES_AT
+        state[statements.TEMPLATES] = row_statement_kernels.TEMPLATES_AT
         spans = EventSpans._make(as_int_column(frames[name], frames.count) for name in _OFFSET_COLUMNS)
         maps = self._table_tracker.columns(notes)["map"]
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
         memory = ScriptMemory(batch.window, texts, self._output, _OUTPUT_SIZE, b"", state, b"")
         buffers = (array("q", pending.table_maps), len(pending.table_maps), pending.size)
-        next_index: int = self._compile(row_statements.write_base64_lines)(start, stop, spans, maps, memory, *buffers)
+        next_index: int = self._compile(row_statement_kernels.write_base64_lines)(
+            start, stop, spans, maps, memory, *buffers
+        )
         if next_index > start:
             first_start, last_start = int(frames["offset"][start]), int(frames["offset"][next_index - 1])
             last_end = int(frames["end"][next_index - 1])
@@ -687,7 +691,7 @@ class FastScriptWriter:
         )
         if variables.get("@@session.immediate_server_version") != variables.get("@@session.original_server_version"):
             state[statements.SERVER_VERSION] = -1
-        state[statements.TEMPLATES] = row_statements.TEMPLATES_AT
+        state[statements.TEMPLATES] = row_statement_kernels.TEMPLATES_AT
         state[statements.ROW_FLAG_MASK] = sum(row_check_variables(description))
         state[statements.GTID_AUTOMATIC] = script.session.gtid_next == "AUTOMATIC"
         state[statements.THREAD_ID] = _parse_number(variables.get("@@session.pseudo_thread_id", ""))

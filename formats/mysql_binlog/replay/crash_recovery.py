@@ -61,7 +61,12 @@ from binlogtool.formats.mysql_binlog.index_and_state_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.replay.log_sanitizer import XA_FINISH, LogSanitizer, TransactionEndEvent, get_xa_id
+from binlogtool.formats.mysql_binlog.replay.crash_recovery_commit_marks import (
+    XA_FINISH,
+    LogSanitizer,
+    TransactionEndEvent,
+    get_xa_id,
+)
 from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
 from binlogtool.formats.mysql_binlog.validate.event_rules import is_unknown_to_mariadb
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference

@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     load_mariadb_gtid,
     load_mysql_gtid,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word, read_head
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import has_valid_images, load_word, read_head
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
     BEGIN,
@@ -113,7 +113,7 @@ MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
 """Start and end, in the window, of the body of a table map that the kernel passed; 0 once the validator has read it."""
 MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
 MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
-"""Offset of the table map's template in `RowRules.templates` (`rows.json_kernels`); 0 if it has none."""
+"""Offset of the table map's template in `RowRules.templates` (`rows.write_rows_json_kernels`); 0 if it has none."""
 KNOWN_IDS = 512
 """Table maps that were read before, indexed by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.changes.rows_as_tables import changes_rows
+from binlogtool.formats.binlog_events.changes.row_event_tables import changes_rows
 from binlogtool.formats.binlog_events.ddl import statements
 from binlogtool.formats.binlog_events.ddl.statements import (
     ANSI_QUOTES,

@@ -26,7 +26,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     mentions_any_table,
     split_statements,
 )
-from binlogtool.formats.binlog_events.replay.effects import EventEffects
+from binlogtool.formats.binlog_events.replay.event_effects import EventEffects
 from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe_or_explain
 
 

@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     quote_string,
 )
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog import make_log as make

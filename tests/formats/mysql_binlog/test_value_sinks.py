@@ -11,7 +11,7 @@ import pytest
 from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
 from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValue, decode_cell
-from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, JsonValue, write_json_value
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import VALUE_SPACE, JsonValue, write_json_value
 from binlogtool.formats.binlog_events.sql.format_literals import SqlValue, write_sql_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend

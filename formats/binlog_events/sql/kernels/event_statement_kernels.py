@@ -30,14 +30,14 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     load_mysql_gtid,
     load_server_versions,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import (
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     copy_text,
     find_template,
     has_valid_images,
     load_word,
 )
-from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, ScriptMemory
-from binlogtool.formats.binlog_events.values.text_kernels import write_padded_digits
+from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, ScriptMemory
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import write_padded_digits
 from binlogtool.formats.binlog_events.wire_format import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,
@@ -93,8 +93,8 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
 """PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: that of MySQL's session.
 BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: last GTID event written, or -1. OUTPUT_FULL: 1 if the output buffer
 is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: see
-`sql.compiled_script_writer`. SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of
-row events that matter."""
+`sql.script_writer_with_kernels`. SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK:
+flags of row events that matter."""
 (
     GTID_AUTOMATIC,
     NEXT_SESSION_NUMBER,

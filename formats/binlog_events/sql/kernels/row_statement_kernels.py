@@ -15,7 +15,8 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import (
+from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     CAST,
     GENERATED,
     HEX,
@@ -36,14 +37,13 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     skip_image,
     write_packed_text,
 )
-from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
 from binlogtool.formats.binlog_events.sql.format_literals import (
     SQL_QUOTE,
     SqlValue,
     write_hex_literal,
     write_sql_literal,
 )
-from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
+from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import (
     BINLOG,
     BYTES_WRITTEN,
     CHECKSUM_BYTES,
@@ -80,7 +80,7 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statements import (
     write_transaction_event,
     write_type_name,
 )
-from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
+from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
