@@ -47,7 +47,7 @@ def write_json_bool(value: int, out: MutableUInt8s, out_pos: int, out_limit: int
 
 
 @kernel()
-def write_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
+def write_last_digits(value: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 
     The number is split into halves three times; each step splits all parts with one multiplication.
@@ -60,8 +60,8 @@ def write_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     digits = tens + ((pairs - tens * 10) << 8) + 0x3030303030303030
     digits = digits >> (64 - 8 * size)
     for i in range(8):
-        out[o + i] = (digits >> (8 * i)) & 255
-    return o + size
+        out[out_pos + i] = (digits >> (8 * i)) & 255
+    return out_pos + size
 
 
 @kernel()
@@ -119,7 +119,14 @@ def write_uint32_hex(value: int, out: MutableUInt8s, out_pos: int, out_limit: in
 
 @kernel()
 def write_shortest_fraction(
-    high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: MutableUInt8s, o: int
+    high: int,
+    low: int,
+    above_high: int,
+    above_low: int,
+    below_high: int,
+    below_low: int,
+    out: MutableUInt8s,
+    out_pos: int,
 ) -> int:
     """Write the fewest digits of a fraction that lie between its two bounds, with the last digit rounded to nearest.
 
@@ -144,10 +151,10 @@ def write_shortest_fraction(
         is_high = total > _ONE or (total == _ONE and rest & _LIMB != 0)
         if is_low or is_high:
             nearer = high > _HALF or (high == _HALF and (low > 0 or digit & 1 != 0))
-            out[o] = 48 + digit + (1 if is_high and (nearer or not is_low) else 0)
-            return o + 1
-        out[o] = 48 + digit
-        o += 1
+            out[out_pos] = 48 + digit + (1 if is_high and (nearer or not is_low) else 0)
+            return out_pos + 1
+        out[out_pos] = 48 + digit
+        out_pos += 1
 
 
 @kernel(write_shortest_fraction, write_json_unsigned)
@@ -214,7 +221,7 @@ def widen_float(bits: int) -> int:
 
 
 @kernel(write_last_digits)
-def write_json_date(days: int, out: MutableUInt8s, o: int) -> int:
+def write_json_date(days: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write days since 1970-01-01 as YYYY-MM-DD; computed in eras of 400 years that begin in March."""
     days += 719468
     era = days // 146097
@@ -228,11 +235,11 @@ def write_json_date(days: int, out: MutableUInt8s, o: int) -> int:
     if month > 12:
         month -= 12
         year += 1
-    o = write_last_digits(year, 4, out, o)
-    out[o] = 45
-    o = write_last_digits(month, 2, out, o + 1)
-    out[o] = 45
-    return write_last_digits(day, 2, out, o + 1)
+    out_pos = write_last_digits(year, 4, out, out_pos)
+    out[out_pos] = 45
+    out_pos = write_last_digits(month, 2, out, out_pos + 1)
+    out[out_pos] = 45
+    return write_last_digits(day, 2, out, out_pos + 1)
 
 
 @kernel(write_json_date, write_last_digits)
@@ -390,7 +397,7 @@ def _utf8_sequence_size(buf: UInt8s, pos: int, limit: int) -> int:
 
 
 @kernel()
-def write_json_escape(c: int, out: MutableUInt8s, o: int) -> int:
+def write_json_escape(c: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a character below 0x20 as a JSON escape sequence; writes up to six bytes."""
     short = 0
     if c == 8:
@@ -403,17 +410,17 @@ def write_json_escape(c: int, out: MutableUInt8s, o: int) -> int:
         short = 102
     elif c == 13:
         short = 114
-    out[o] = 92
+    out[out_pos] = 92
     if short > 0:
-        out[o + 1] = short
-        return o + 2
-    out[o + 1] = 117
-    out[o + 2] = 48
-    out[o + 3] = 48
-    out[o + 4] = 48 + (c >> 4)
+        out[out_pos + 1] = short
+        return out_pos + 2
+    out[out_pos + 1] = 117
+    out[out_pos + 2] = 48
+    out[out_pos + 3] = 48
+    out[out_pos + 4] = 48 + (c >> 4)
     digit = c & 15
-    out[o + 5] = 48 + digit + (39 if digit > 9 else 0)
-    return o + 6
+    out[out_pos + 5] = 48 + digit + (39 if digit > 9 else 0)
+    return out_pos + 6
 
 
 @kernel(_utf8_sequence_size, write_json_escape)

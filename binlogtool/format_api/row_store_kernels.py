@@ -68,11 +68,11 @@ class RowStoreMemory(Protocol):
 
 
 @kernel(native="copy_bytes")
-def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
-    """Copy `buf[pos:limit]` to `out[o]`; return the end."""
+def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+    """Copy `buf[pos:limit]` to `out[out_pos]`; return the end."""
     for i in range(limit - pos):
-        out[o + i] = buf[pos + i]
-    return o + (limit - pos)
+        out[out_pos + i] = buf[pos + i]
+    return out_pos + (limit - pos)
 
 
 @kernel(native="hash_bytes")

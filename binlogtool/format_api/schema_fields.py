@@ -686,14 +686,14 @@ def write_hex_digits(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_
 
 
 @kernel(write_hex_digits)
-def write_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
+def write_uuid(buf: UInt8s, p: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write 16 bytes as a UUID."""
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
-            out[o] = 45
-            o += 1
-        o = write_hex_digits(buf, p + i, p + i + 1, out, o)
-    return o
+            out[out_pos] = 45
+            out_pos += 1
+        out_pos = write_hex_digits(buf, p + i, p + i + 1, out, out_pos)
+    return out_pos
 
 
 @kernel(write_uuid)

@@ -261,7 +261,7 @@ class LogStats(msgspec.Struct, frozen=True):
             cells.setdefault((start, name if name in shown else OTHERS), RecordTally()).merge(tally)
         return LogStats(self.by, self.bucket, {**shown, OTHERS: others}, cells, self.has_rows)
 
-    def sum_per_time_interval(self) -> dict[int | None, RecordTally]:
+    def sum_steps(self) -> dict[int | None, RecordTally]:
         """Return the totals of all groups for each step."""
         totals: dict[int | None, RecordTally] = {}
         for (start, _), tally in self.cells.items():
@@ -284,7 +284,7 @@ def encode_series_text(series: LogStats) -> bytes:
             largest.setdefault(start, name)
     counts = ["rows"] if series.has_rows else []
     table = [[f"time ({series.bucket})", "records", "bytes", *counts, f"most {unit} ({series.by})"]]
-    for start, tally in series.sum_per_time_interval().items():
+    for start, tally in series.sum_steps().items():
         figures = [tally.records, tally.bytes, *([tally.rows] if series.has_rows else [])]
         table.append([format_step(start) or "-", *map(format_count, figures), escape(largest.get(start, "-"))])
     # The table as aligned, escaped text
@@ -368,7 +368,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 def render_chart(series: LogStats, title: str) -> bytes:
     """Render the chart as one SVG document."""
-    starts = list(series.sum_per_time_interval())
+    starts = list(series.sum_steps())
     times = [start for start in starts if start is not None]
     length = BUCKET_LENGTHS[series.bucket]
     if times and (times[-1] - times[0]) // length < _MAX_STEPS:

@@ -448,9 +448,7 @@ MAX_ROWS = 1000
 def render_chart_page(series: LogStats, title: str) -> bytes:
     """Render the statistics and their chart as one HTML document."""
     groups = [(name, tally.records, tally.bytes) for name, tally in series.groups.items()]
-    steps = [
-        (format_step(start), tally.records, tally.bytes) for start, tally in series.sum_per_time_interval().items()
-    ]
+    steps = [(format_step(start), tally.records, tally.bytes) for start, tally in series.sum_steps().items()]
     about = f"by {escape_html(series.by)}, steps of {escape_html(series.bucket)}"
     page = (
         html_head(title, "annotated.css", "report.css"),

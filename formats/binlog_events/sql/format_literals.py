@@ -236,16 +236,16 @@ SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 
 
 @kernel(write_hex_digits)
-def write_hex_literal(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, o: int) -> int:
+def write_hex_literal(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write `X'…'`, padded to `size` bytes with zeros."""
-    out[o] = 88
-    out[o + 1] = 39
-    o = write_hex_digits(buf, pos, limit, out, o + 2)
+    out[out_pos] = 88
+    out[out_pos + 1] = 39
+    out_pos = write_hex_digits(buf, pos, limit, out, out_pos + 2)
     for _ in range(2 * (size - (limit - pos))):
-        out[o] = 48
-        o += 1
-    out[o] = 39
-    return o + 1
+        out[out_pos] = 48
+        out_pos += 1
+    out[out_pos] = 39
+    return out_pos + 1
 
 
 @kernel()
@@ -265,7 +265,7 @@ def escape_byte(c: int) -> int:
 
 
 @kernel(escape_byte)
-def write_string_literal(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
+def write_string_literal(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a text as a string literal in UTF-8.
 
     Text that may contain a client's delimiter (see `sql.client_statements`) is rejected.
@@ -273,31 +273,31 @@ def write_string_literal(buf: UInt8s, pos: int, limit: int, highest_byte: int, o
     Args:
         highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.
     """
-    out[o] = 39
-    o += 1
+    out[out_pos] = 39
+    out_pos += 1
     while pos < limit:
         c = buf[pos] + 0
         pos += 1
         if c >= 0x80 and highest_byte < 256:
             if c > highest_byte or c < 0xA0:
                 return -2
-            out[o] = 0xC0 | c >> 6
-            o += 1
+            out[out_pos] = 0xC0 | c >> 6
+            out_pos += 1
             c = 0x80 | c & 0x3F
         escape = escape_byte(c)
         if escape > 0:
-            out[o] = 92
-            o += 1
+            out[out_pos] = 92
+            out_pos += 1
             c = escape
         elif c == 39:
-            out[o] = 39
-            o += 1
+            out[out_pos] = 39
+            out_pos += 1
         elif c == 47 and limit - pos > 1 and buf[pos] == 42 and buf[pos + 1] == 33:
             return -2
-        out[o] = c
-        o += 1
-    out[o] = 39
-    return o + 1
+        out[out_pos] = c
+        out_pos += 1
+    out[out_pos] = 39
+    return out_pos + 1
 
 
 @kernel(write_json_double)

@@ -156,14 +156,14 @@ def read_addable_integer(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
 
 
 @kernel()
-def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
     """Write an integer in canonical form, at most 9 bytes; return the end.
 
     `texts` is unused; it tells the compiler that `out` is an array of bytes.
     """
     if value >= -32 and value < 0x80:
-        out[o] = value & 255
-        return o + 1
+        out[out_pos] = value & 255
+        return out_pos + 1
     code = 0xCC if value >= 0 else 0xD0
     size = 8
     if value >= -0x80 and value < 0x100:
@@ -176,10 +176,10 @@ def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
         code += 2
     else:
         code += 3
-    out[o] = code
+    out[out_pos] = code
     for i in range(size):
-        out[o + 1 + i] = (value >> 8 * (size - 1 - i)) & 255
-    return o + 1 + size
+        out[out_pos + 1 + i] = (value >> 8 * (size - 1 - i)) & 255
+    return out_pos + 1 + size
 
 
 # --- Kernels for the common rows of logs and snapshots ---

@@ -111,11 +111,11 @@ events are written as statements, 0 for BINLOG."""
 
 
 @kernel(native="base64_line")
-def write_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
+def write_base64(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write `buf[pos:limit]` in base64 and a line end; return the end offset."""
     line = b2a_base64(bytes(buf[pos:limit]))
-    out[o : o + len(line)] = line
-    return o + len(line)
+    out[out_pos : out_pos + len(line)] = line
+    return out_pos + len(line)
 
 
 # --- Kernels for SET statements and BEGIN ---
@@ -148,16 +148,16 @@ TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
 
 
 @kernel(copy_text)
-def write_constant_text(piece: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_constant_text(piece: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
     """Write a constant text that was numbered by `place_pieces`."""
-    return copy_text(texts, piece >> 8, piece & 255, out, o)
+    return copy_text(texts, piece >> 8, piece & 255, out, out_pos)
 
 
 @kernel(copy_text)
-def write_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
     """Write the name of an event type, which ends the line of a comment."""
     name = TYPE_NAMES_AT + 32 * type_
-    return copy_text(texts, name + 1, texts[name] + 0, out, o)
+    return copy_text(texts, name + 1, texts[name] + 0, out, out_pos)
 
 
 @kernel()
@@ -214,59 +214,65 @@ def find_session_change(session: int, request: int, transitions: UInt8s) -> int:
 
 
 @kernel(write_constant_text, write_padded_digits, write_json_unsigned)
-def write_timestamp_assignment(time: int, memory: ScriptMemory, o: int) -> int:
+def write_timestamp_assignment(time: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write `TIMESTAMP=…` from microseconds."""
     seconds = time // 1000000
     microseconds = time - 1000000 * seconds
-    o = write_json_unsigned(seconds, memory.out, write_constant_text(_TIMESTAMP, memory.texts, memory.out, o), memory.z)
+    out_pos = write_json_unsigned(
+        seconds, memory.out, write_constant_text(_TIMESTAMP, memory.texts, memory.out, out_pos), memory.z
+    )
     if microseconds > 0:
-        memory.out[o] = 46
-        o = write_padded_digits(microseconds, 6, memory.out, o + 1)
-    return o
+        memory.out[out_pos] = 46
+        out_pos = write_padded_digits(microseconds, 6, memory.out, out_pos + 1)
+    return out_pos
 
 
 @kernel(copy_text, load_word, write_constant_text)
-def write_transition(cell: int, start: int, memory: ScriptMemory, o: int) -> int:
+def write_transition(cell: int, start: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the assignments of a transition; `start`: position at which its SET statement begins."""
     size = load_word(memory.moves, cell + 8)
     if size == 0:
-        return o
-    o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
-    return copy_text(memory.moves, load_word(memory.moves, cell + 4), size, memory.out, o)
+        return out_pos
+    out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
+    return copy_text(memory.moves, load_word(memory.moves, cell + 4), size, memory.out, out_pos)
 
 
 @kernel(write_constant_text, write_timestamp_assignment, write_transition, write_json_unsigned, load_word)
-def write_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, o: int) -> int:
+def write_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the SET statement for the session of a BEGIN."""
-    start = o
+    start = out_pos
     if time > 0 and time != memory.state[TIMESTAMP_US]:
-        o = write_timestamp_assignment(time, memory, write_constant_text(_SET, memory.texts, memory.out, o))
+        out_pos = write_timestamp_assignment(time, memory, write_constant_text(_SET, memory.texts, memory.out, out_pos))
         memory.state[TIMESTAMP_US] = time
     if thread != memory.state[THREAD_ID]:
-        o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
-        o = write_json_unsigned(thread, memory.out, write_constant_text(_THREAD, memory.texts, memory.out, o), memory.z)
+        out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
+        out_pos = write_json_unsigned(
+            thread, memory.out, write_constant_text(_THREAD, memory.texts, memory.out, out_pos), memory.z
+        )
         memory.state[THREAD_ID] = thread
-    o = write_transition(cell, start, memory, o)
-    if o > start:
-        o = write_constant_text(_END, memory.texts, memory.out, o)
+    out_pos = write_transition(cell, start, memory, out_pos)
+    if out_pos > start:
+        out_pos = write_constant_text(_END, memory.texts, memory.out, out_pos)
     memory.state[SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     memory.state[SESSION_CHANGED] = 1
-    return o
+    return out_pos
 
 
 @kernel(write_constant_text, write_timestamp_assignment, write_transition)
-def write_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
+def write_rows_session(cell: int, time: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the SET statement for the statements of a row event; the state is not changed."""
-    start = o
-    o = write_transition(cell, start, memory, o)
+    start = out_pos
+    out_pos = write_transition(cell, start, memory, out_pos)
     if time > 0 and time != memory.state[TIMESTAMP_US]:
-        o = write_constant_text(_SET if o == start else _COMMA, memory.texts, memory.out, o)
-        o = write_timestamp_assignment(time, memory, o)
-    return write_constant_text(_END, memory.texts, memory.out, o) if o > start else o
+        out_pos = write_constant_text(_SET if out_pos == start else _COMMA, memory.texts, memory.out, out_pos)
+        out_pos = write_timestamp_assignment(time, memory, out_pos)
+    return write_constant_text(_END, memory.texts, memory.out, out_pos) if out_pos > start else out_pos
 
 
 @kernel(load_little_endian, write_begin_session, load_query, load_word)
-def write_query_session(pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
+def write_query_session(
+    pos: int, limit: int, time: int, request: int, cell: int, memory: ScriptMemory, out_pos: int
+) -> int:
     """Write the SET statement for the QUERY body `buf[pos:limit]`; -1 if its microseconds are invalid."""
     gap = load_word(memory.moves, 16 + 12 * request + 8) & 0xFFFF
     thread, status, _database, _text, _end = load_query(memory.buf, pos, limit)
@@ -274,11 +280,11 @@ def write_query_session(pos: int, limit: int, time: int, request: int, cell: int
     if microseconds >= 1000000:
         return -1
     moment = 1000000 * time + microseconds if time > 0 else 0
-    return write_begin_session(cell, moment, thread, memory, o)
+    return write_begin_session(cell, moment, thread, memory, out_pos)
 
 
 @kernel(find_session_change, write_constant_text, write_query_session, find_query_request)
-def write_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> int:
+def write_begin(pos: int, limit: int, time: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
@@ -286,11 +292,11 @@ def write_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -
     cell = find_session_change(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    o = write_query_session(pos, limit, time, request, cell, memory, o)
-    if o < 0:
+    out_pos = write_query_session(pos, limit, time, request, cell, memory, out_pos)
+    if out_pos < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return write_constant_text(_BEGIN, memory.texts, memory.out, o)
+    return write_constant_text(_BEGIN, memory.texts, memory.out, out_pos)
 
 
 # --- Kernels for logged statements with INTVAR and RAND ---
@@ -366,28 +372,32 @@ def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory
 
 
 @kernel(write_constant_text, load_intvar, load_rand, write_json_unsigned)
-def write_set_of_variable_event(code: int, pos: int, limit: int, memory: ScriptMemory, o: int) -> int:
+def write_set_of_variable_event(code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write the SET statement for an INTVAR or RAND event."""
     if code == RAND:
         value, second, _end = load_rand(memory.buf, pos, limit)
-        o = write_json_unsigned(value, memory.out, write_constant_text(_SEED1, memory.texts, memory.out, o), memory.z)
-        o = write_json_unsigned(second, memory.out, write_constant_text(_SEED2, memory.texts, memory.out, o), memory.z)
+        out_pos = write_json_unsigned(
+            value, memory.out, write_constant_text(_SEED1, memory.texts, memory.out, out_pos), memory.z
+        )
+        out_pos = write_json_unsigned(
+            second, memory.out, write_constant_text(_SEED2, memory.texts, memory.out, out_pos), memory.z
+        )
     else:
         variable, value, _end = load_intvar(memory.buf, pos, limit)
-        o = write_constant_text(_LAST_ID if variable == 1 else _INSERT_ID, memory.texts, memory.out, o)
-        o = write_json_unsigned(value, memory.out, o, memory.z)
-    return write_constant_text(_END, memory.texts, memory.out, o)
+        out_pos = write_constant_text(_LAST_ID if variable == 1 else _INSERT_ID, memory.texts, memory.out, out_pos)
+        out_pos = write_json_unsigned(value, memory.out, out_pos, memory.z)
+    return write_constant_text(_END, memory.texts, memory.out, out_pos)
 
 
 @kernel(copy_text)
-def copy_bytes_unchanged(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
+def copy_bytes_unchanged(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
     """Copy bytes unchanged, without reading any bytes after them."""
     size = limit - pos
-    o = copy_text(buf, pos, size - (size & 7), out, o)
+    out_pos = copy_text(buf, pos, size - (size & 7), out, out_pos)
     for i in range(limit - (size & 7), limit):
-        out[o] = buf[i] + 0
-        o += 1
-    return o
+        out[out_pos] = buf[i] + 0
+        out_pos += 1
+    return out_pos
 
 
 @kernel(is_row_change, are_bytes_equal, check_plain_text, find_query_request, load_query, load_word)
@@ -415,7 +425,7 @@ def find_text_request(pos: int, limit: int, flags: int, memory: ScriptMemory) ->
     find_session_change, copy_text, find_query_text, write_constant_text, write_query_session, copy_bytes_unchanged,
     write_set_of_variable_event, find_text_request, load_word,
 )  # fmt: skip
-def write_statement_and_variables(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_statement_and_variables(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
@@ -427,16 +437,18 @@ def write_statement_and_variables(i: int, last: int, events: EventColumns, memor
     if cell < 0:
         return -1
     for k in range(i, last):
-        o = write_set_of_variable_event(events.codes[k], events.starts[k], events.ends[k], memory, o)
-    o = write_query_session(p, n, events.times[last], request, cell, memory, o)
-    if o < 0:
+        out_pos = write_set_of_variable_event(events.codes[k], events.starts[k], events.ends[k], memory, out_pos)
+    out_pos = write_query_session(p, n, events.times[last], request, cell, memory, out_pos)
+    if out_pos < 0:
         return -1
     if found > request:
         request_at = 16 + 12 * request
         mode = load_word(memory.moves, request_at) + load_word(memory.moves, request_at + 4)
-        o = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, o)
+        out_pos = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, out_pos)
     text, _end = find_query_text(memory.buf, p, n)
-    return write_constant_text(_END, memory.texts, memory.out, copy_bytes_unchanged(memory.buf, text, n, memory.out, o))
+    return write_constant_text(
+        _END, memory.texts, memory.out, copy_bytes_unchanged(memory.buf, text, n, memory.out, out_pos)
+    )
 
 
 # --- Kernel for the script text of frequent events ---
@@ -451,14 +463,14 @@ MAX_BINLOG_BYTES = 8 << 20
 
 
 @kernel(write_constant_text, write_json_unsigned)
-def write_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
+def write_position_comment(place: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write `# at N`, or `# at N+M` for a nested event."""
-    o = write_constant_text(_AT, memory.texts, memory.out, o)
+    out_pos = write_constant_text(_AT, memory.texts, memory.out, out_pos)
     if memory.state[CONTAINER_OFFSET] < 0:
-        return write_json_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, o, memory.z)
-    o = write_json_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, o, memory.z)
-    memory.out[o] = 43
-    return write_json_unsigned(place, memory.out, o + 1, memory.z)
+        return write_json_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, out_pos, memory.z)
+    out_pos = write_json_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, out_pos, memory.z)
+    memory.out[out_pos] = 43
+    return write_json_unsigned(place, memory.out, out_pos + 1, memory.z)
 
 
 @kernel()
@@ -525,18 +537,20 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
 
 
 @kernel(write_constant_text, write_base64, write_position_comment, write_type_name)
-def write_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
     """Write the events of a statement as BINLOG, after the comment of the last event."""
-    o = write_position_comment(events.places[last] + 0, memory, o)
-    o = write_type_name(events.types[last] + 0, memory.texts, memory.out, o)
-    o = write_constant_text(BINLOG, memory.texts, memory.out, o)
+    out_pos = write_position_comment(events.places[last] + 0, memory, out_pos)
+    out_pos = write_type_name(events.types[last] + 0, memory.texts, memory.out, out_pos)
+    out_pos = write_constant_text(BINLOG, memory.texts, memory.out, out_pos)
     for j in range(i, last + 1):
-        o = write_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, o)
-    return write_constant_text(CLOSE, memory.texts, memory.out, o)
+        out_pos = write_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.out, out_pos)
+    return write_constant_text(CLOSE, memory.texts, memory.out, out_pos)
 
 
 @kernel(write_constant_text, load_mariadb_gtid, load_mariadb_gtid_flags, write_position_comment, write_json_unsigned)
-def write_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
+def write_mariadb_gtid(
+    server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, place: int
+) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
     number, domain, _flags, _commit_id, _end = load_mariadb_gtid(memory.buf, pos, limit)
     more, extra, _thread, end = load_mariadb_gtid_flags(memory.buf, pos, limit)
@@ -553,34 +567,36 @@ def write_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: Sc
         memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
     ):
         return -1
-    o = write_constant_text(_GTID, memory.texts, memory.out, write_position_comment(place, memory, o))
-    o = write_json_unsigned(domain, memory.out, o, memory.z)
-    memory.out[o] = 45
-    o = write_json_unsigned(server, memory.out, o + 1, memory.z)
-    memory.out[o] = 45
-    o = write_json_unsigned(number, memory.out, o + 1, memory.z)
-    memory.out[o] = 10
-    o += 1
+    out_pos = write_constant_text(_GTID, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
+    out_pos = write_json_unsigned(domain, memory.out, out_pos, memory.z)
+    memory.out[out_pos] = 45
+    out_pos = write_json_unsigned(server, memory.out, out_pos + 1, memory.z)
+    memory.out[out_pos] = 45
+    out_pos = write_json_unsigned(number, memory.out, out_pos + 1, memory.z)
+    memory.out[out_pos] = 10
+    out_pos += 1
     if memory.state[SETS_GTIDS]:
-        o = write_json_unsigned(number, memory.out, write_constant_text(_SEQ, memory.texts, memory.out, o), memory.z)
-        o = write_constant_text(_END, memory.texts, memory.out, o)
+        out_pos = write_json_unsigned(
+            number, memory.out, write_constant_text(_SEQ, memory.texts, memory.out, out_pos), memory.z
+        )
+        out_pos = write_constant_text(_END, memory.texts, memory.out, out_pos)
         memory.state[SEQUENCE_NUMBER] = number
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return write_constant_text(_START, memory.texts, memory.out, o)
+    return write_constant_text(_START, memory.texts, memory.out, out_pos)
 
 
 @kernel(write_json_unsigned, write_uuid)
-def write_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
+def write_gtid(p: int, number: int, memory: ScriptMemory, out_pos: int) -> int:
     """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
-    o = write_uuid(memory.buf, p, memory.out, o)
-    memory.out[o] = 58
-    return write_json_unsigned(number, memory.out, o + 1, memory.z)
+    out_pos = write_uuid(memory.buf, p, memory.out, out_pos)
+    memory.out[out_pos] = 58
+    return write_json_unsigned(number, memory.out, out_pos + 1, memory.z)
 
 
 @kernel(
     write_constant_text, load_mysql_gtid, load_server_versions, write_gtid, write_position_comment, write_json_unsigned
 )
-def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
+def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, out_pos: int, place: int) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
     sid, number, _end = load_mysql_gtid(memory.buf, pos, limit)
     time, version, original_version, end = load_server_versions(memory.buf, pos, limit)
@@ -594,70 +610,76 @@ def write_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: i
     known_version = memory.state[SERVER_VERSION] + 0
     if sets_gtids and (version == 0 or version != known_version or original_version != known_version):
         return -1
-    o = write_position_comment(place, memory, o)
+    out_pos = write_position_comment(place, memory, out_pos)
     if code == ANONYMOUS_GTID:
-        o = write_constant_text(_ANONYMOUS, memory.texts, memory.out, o)
+        out_pos = write_constant_text(_ANONYMOUS, memory.texts, memory.out, out_pos)
     else:
-        o = write_gtid(sid, number, memory, write_constant_text(_GTID_LOG, memory.texts, memory.out, o))
-        memory.out[o] = 10
-        o += 1
+        out_pos = write_gtid(sid, number, memory, write_constant_text(_GTID_LOG, memory.texts, memory.out, out_pos))
+        memory.out[out_pos] = 10
+        out_pos += 1
     memory.state[TRANSACTION_STATE] = AFTER_GTID
     if not sets_gtids:
-        return o
+        return out_pos
     if memory.buf[pos] & 1 == 0:
-        o = write_constant_text(_ISOLATION, memory.texts, memory.out, o)
+        out_pos = write_constant_text(_ISOLATION, memory.texts, memory.out, out_pos)
     if time != memory.state[COMMIT_TIMESTAMP]:
-        o = write_json_unsigned(
-            time, memory.out, write_constant_text(_COMMITTED, memory.texts, memory.out, o), memory.z
+        out_pos = write_json_unsigned(
+            time, memory.out, write_constant_text(_COMMITTED, memory.texts, memory.out, out_pos), memory.z
         )
-        o = write_constant_text(_COMMENT_END, memory.texts, memory.out, o)
+        out_pos = write_constant_text(_COMMENT_END, memory.texts, memory.out, out_pos)
         memory.state[COMMIT_TIMESTAMP] = time
     if code == ANONYMOUS_GTID:
-        return o
-    o = write_gtid(sid, number, memory, write_constant_text(_NEXT, memory.texts, memory.out, o))
+        return out_pos
+    out_pos = write_gtid(sid, number, memory, write_constant_text(_NEXT, memory.texts, memory.out, out_pos))
     memory.state[GTID_AUTOMATIC] = 0
-    memory.out[o] = 39
-    return write_constant_text(_END, memory.texts, memory.out, o + 1)
+    memory.out[out_pos] = 39
+    return write_constant_text(_END, memory.texts, memory.out, out_pos + 1)
 
 
 @kernel(write_constant_text, write_begin, write_mariadb_gtid, write_mysql_gtid, write_position_comment)
-def write_transaction_event(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
+def write_transaction_event(
+    i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, out_pos: int
+) -> int:
     """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
     if code == XID:
         if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or events.ends[i] - events.starts[i] < 8:
             return -1
         memory.state[TRANSACTION_STATE] = OUTSIDE_TRANSACTION
-        return write_constant_text(_XID, memory.texts, memory.out, write_position_comment(place, memory, o))
+        return write_constant_text(_XID, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
     if (
         code == ANNOTATE_ROWS
         or code == ROWS_QUERY
         or (code == TRANSACTION_PAYLOAD and memory.state[TRANSACTION_STATE] == AFTER_GTID)
     ):
-        return o
+        return out_pos
     if code == QUERY:
-        o = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, o))
-        return write_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
+        out_pos = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
+        return write_begin(events.starts[i], events.ends[i], events.times[i], memory, out_pos)
     if code == GTID:
-        o = write_mariadb_gtid(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
+        out_pos = write_mariadb_gtid(
+            events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, out_pos, place
+        )
     elif code == GTID_LOG or code == ANONYMOUS_GTID:
-        o = write_mysql_gtid(code, events.starts[i], events.ends[i], memory, o, place)
+        out_pos = write_mysql_gtid(code, events.starts[i], events.ends[i], memory, out_pos, place)
     else:
         return -1
-    if o >= 0:
+    if out_pos >= 0:
         memory.state[LAST_GTID_INDEX] = i
-    return o
+    return out_pos
 
 
 @kernel(write_constant_text, write_position_comment, write_statement_and_variables)
-def write_change_statement(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_change_statement(
+    i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, out_pos: int
+) -> int:
     """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
-    if memory.z - o < 3 * (events.stops[last] - events.offsets[i]) + 8192:
+    if memory.z - out_pos < 3 * (events.stops[last] - events.offsets[i]) + 8192:
         return -1
-    o = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, o))
-    o = write_statement_and_variables(i, last, events, memory, o)
-    return -2 if o < 0 else o
+    out_pos = write_constant_text(_QUERY, memory.texts, memory.out, write_position_comment(place, memory, out_pos))
+    out_pos = write_statement_and_variables(i, last, events, memory, out_pos)
+    return -2 if out_pos < 0 else out_pos
 
 
 def build_texts(names: dict[int, str]) -> bytes:

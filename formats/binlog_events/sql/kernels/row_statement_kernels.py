@@ -108,45 +108,45 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 @kernel(compute_crc32)
-def write_checksum(checksum_size: int, out: MutableUInt8s, o: int, p: int) -> int:
-    """Write the checksum of the event `out[p:o]`, if events have one."""
+def write_checksum(checksum_size: int, out: MutableUInt8s, out_pos: int, p: int) -> int:
+    """Write the checksum of the event `out[p:out_pos]`, if events have one."""
     if checksum_size > 0:
-        crc = compute_crc32(out, p, o)
+        crc = compute_crc32(out, p, out_pos)
         for i in range(4):
-            out[o + i] = crc >> 8 * i & 255
-    return o + checksum_size
+            out[out_pos + i] = crc >> 8 * i & 255
+    return out_pos + checksum_size
 
 
 @kernel(copy_text, write_checksum, load_word)
 def write_table_map(
-    header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, o: int, checksum_size: int
+    header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, checksum_size: int
 ) -> int:
     """Write the TABLE_MAP of a template, with time and origin of the event whose header is at `buf[header]`."""
     length = load_word(texts, template + 20)
     size = 19 + length + checksum_size
     for i in range(19):
-        out[o + i] = buf[header + i] + 0
-    out[o + TYPE_AT] = TABLE_MAP
+        out[out_pos + i] = buf[header + i] + 0
+    out[out_pos + TYPE_AT] = TABLE_MAP
     for i in range(4):
-        out[o + EVENT_SIZE_AT + i] = size >> 8 * i & 255
-    end = copy_text(texts, template + load_word(texts, template + 16), length, out, o + 19)
-    return write_checksum(checksum_size, out, end, o)
+        out[out_pos + EVENT_SIZE_AT + i] = size >> 8 * i & 255
+    end = copy_text(texts, template + load_word(texts, template + 16), length, out, out_pos + 19)
+    return write_checksum(checksum_size, out, end, out_pos)
 
 
 @kernel(write_checksum)
 def write_last_event(
-    pos: int, limit: int, flags: int, buf: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
+    pos: int, limit: int, flags: int, buf: UInt8s, out: MutableUInt8s, out_pos: int, checksum_size: int
 ) -> int:
     """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags`: offset of the event's flags."""
     for i in range(limit - pos - checksum_size):
-        out[o + i] = buf[pos + i] + 0
-    out[o + flags - pos] = buf[flags] | 1
-    return write_checksum(checksum_size, out, o + limit - pos - checksum_size, o)
+        out[out_pos + i] = buf[pos + i] + 0
+    out[out_pos + flags - pos] = buf[flags] | 1
+    return write_checksum(checksum_size, out, out_pos + limit - pos - checksum_size, out_pos)
 
 
 @kernel(write_constant_text, has_valid_images, write_base64, write_last_event, write_table_map, load_word)
 def write_rows_with_map(
-    pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, o: int
+    pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, out_pos: int
 ) -> int:
     """Write the row event `buf[pos:limit]` after its TABLE_MAP as one BINLOG statement.
 
@@ -165,29 +165,29 @@ def write_rows_with_map(
         return -2
     event = limit - pos
     table = 19 + load_word(memory.texts, template + 20) + checksum_size
-    if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
+    if memory.z - out_pos < (event + table) // 3 * 4 + event + table + 256:
         return -1
-    o = write_constant_text(BINLOG, memory.texts, memory.out, o)
+    out_pos = write_constant_text(BINLOG, memory.texts, memory.out, out_pos)
     at = memory.z - table - 16
     write_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
-    o = write_base64(memory.out, at, at + table, memory.out, o)
+    out_pos = write_base64(memory.out, at, at + table, memory.out, out_pos)
     flags = start + memory.state[TABLE_ID_SIZE]
     if memory.buf[flags] & 1:
-        o = write_base64(memory.buf, pos, limit, memory.out, o)
+        out_pos = write_base64(memory.buf, pos, limit, memory.out, out_pos)
     else:
         at = memory.z - event - 16
         write_last_event(pos, limit, flags, memory.buf, memory.out, at, checksum_size)
-        o = write_base64(memory.out, at, at + event, memory.out, o)
-    return write_constant_text(CLOSE, memory.texts, memory.out, o)
+        out_pos = write_base64(memory.out, at, at + event, memory.out, out_pos)
+    return write_constant_text(CLOSE, memory.texts, memory.out, out_pos)
 
 
 @kernel(copy_bytes_unchanged, write_checksum)
-def write_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, o: int, checksum_size: int) -> int:
+def write_checksummed(buf: UInt8s, p: int, size: int, out: MutableUInt8s, out_pos: int, checksum_size: int) -> int:
     """Write the event of `size` bytes at `buf[p]`, which has no checksum, with a checksum of `checksum_size` bytes."""
-    copy_bytes_unchanged(buf, p, p + size, out, o)
+    copy_bytes_unchanged(buf, p, p + size, out, out_pos)
     for k in range(4):
-        out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
-    return write_checksum(checksum_size, out, o + size, o)
+        out[out_pos + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
+    return write_checksum(checksum_size, out, out_pos + size, out_pos)
 
 
 @kernel(copy_bytes_unchanged, write_checksummed)
@@ -346,9 +346,9 @@ def write_uncompressed(
     id_size: int,
     checksum_size: int,
     out: MutableUInt8s,
-    o: int,
+    out_pos: int,
 ) -> int:
-    """Write the events of `find_blocks` in uncompressed form from `out[o]` on, and update the columns.
+    """Write the events of `find_blocks` in uncompressed form from `out[out_pos]` on, and update the columns.
 
     Args:
         data: the uncompressed blocks.
@@ -363,18 +363,18 @@ def write_uncompressed(
             at = spans.offsets[i] + 0
             block = find_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
             code -= COMPRESSED_V2_OFFSET if code >= WRITE_COMPRESSED_V2 else COMPRESSED_V1_OFFSET
-            end = copy_bytes_unchanged(data, d, d + sizes[i], out, copy_bytes_unchanged(buf, at, block, out, o))
-            out[o + TYPE_AT] = code
+            end = copy_bytes_unchanged(data, d, d + sizes[i], out, copy_bytes_unchanged(buf, at, block, out, out_pos))
+            out[out_pos + TYPE_AT] = code
             for k in range(4):
-                out[o + EVENT_SIZE_AT + k] = end + checksum_size - o >> 8 * k & 255
+                out[out_pos + EVENT_SIZE_AT + k] = end + checksum_size - out_pos >> 8 * k & 255
             spans.codes[i] = code
-            spans.offsets[i] = o
-            spans.starts[i] = o + 19
+            spans.offsets[i] = out_pos
+            spans.starts[i] = out_pos + 19
             spans.ends[i] = end
             d += sizes[i]
-            o = write_checksum(checksum_size, out, end, o)
-            spans.stops[i] = o
-    return o
+            out_pos = write_checksum(checksum_size, out, end, out_pos)
+            spans.stops[i] = out_pos
+    return out_pos
 
 
 # --- Kernels for INSERT, UPDATE and DELETE ---
@@ -437,34 +437,36 @@ def write_column_names(
 
 
 @kernel(copy_text, load_word, write_constant_text)
-def write_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
+def write_value_prefix(
+    memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, out_pos: int
+) -> int:
     """Write the text before a value that follows `count` other values; for NULL write the whole condition.
 
     `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
     if count > 0:
         if clause == 2:
-            o = write_constant_text(_AND, memory.texts, memory.out, o)
+            out_pos = write_constant_text(_AND, memory.texts, memory.out, out_pos)
         else:
-            memory.out[o] = 44
-            memory.out[o + 1] = 32
-            o += 1 + clause
+            memory.out[out_pos] = 44
+            memory.out[out_pos + 1] = 32
+            out_pos += 1 + clause
     if clause == 0:
-        return o
+        return out_pos
     if cast > 0:
-        o = write_constant_text(_CAST, memory.texts, memory.out, o)
+        out_pos = write_constant_text(_CAST, memory.texts, memory.out, out_pos)
     name = memory.r + load_word(memory.texts, entry + 16)
-    o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
+    out_pos = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, out_pos)
     if clause == 1:
-        memory.out[o] = 61
-        return o + 1
+        memory.out[out_pos] = 61
+        return out_pos + 1
     return write_constant_text(
-        _IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o
+        _IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, out_pos
     )
 
 
 @kernel(write_hex_literal, write_sql_literal, load_word)
-def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
+def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, out_pos: int) -> int:
     """Write a non-NULL value of the column whose template entry is at `texts[entry]`."""
     kind = load_word(memory.texts, entry)
     flags = load_word(memory.texts, entry + 32)
@@ -481,10 +483,10 @@ def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry:
         kind,
         load_word(memory.texts, entry + 4),
         SqlValue(SQL_QUOTE, memory.texts, base, load_word(memory.texts, entry + 28), memory.out, memory.z),
-        o,
+        out_pos,
     )
     if end >= 0 and cast > 0 and flags & HEX:
-        return write_hex_literal(memory.buf, p, memory.n, 0, memory.out, o)
+        return write_hex_literal(memory.buf, p, memory.n, 0, memory.out, out_pos)
     return end
 
 
@@ -492,7 +494,7 @@ def write_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry:
     are_bytes_equal, find_column_value, copy_text, write_value_prefix, write_packed_text, write_column_value, load_word
 )  # fmt: skip
 def write_image_values(
-    memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, o: int
+    memory: RowMemory, images: ImageBitmaps, q: int, p: int, clause: int, is_keyed: int, out_pos: int
 ) -> tuple[int, int]:
     """Write the image at `buf[p]`; return (offset after it, end of the output).
 
@@ -538,7 +540,7 @@ def write_image_values(
         written = changed > 0 or (clause == 1 and flags & STAMPED != 0)
         if written and (flags & KEY != 0 if clause == 2 and is_keyed > 0 else flags & GENERATED == 0):
             if (
-                memory.z - o
+                memory.z - out_pos
                 < 2 * (end - p)
                 + 2 * load_word(memory.texts, entry + 20)
                 + load_word(memory.texts, entry + 28)
@@ -546,32 +548,32 @@ def write_image_values(
             ):
                 return p, -1
             cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
-            o = write_value_prefix(memory, count, clause, is_null, cast, entry, o)
+            out_pos = write_value_prefix(memory, count, clause, is_null, cast, entry, out_pos)
             if changed == 0:
                 name = memory.r + load_word(memory.texts, entry + 16)
-                o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
+                out_pos = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, out_pos)
             elif is_null == 0:
-                o = write_column_value(
+                out_pos = write_column_value(
                     RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
                     p,
                     clause,
                     cast,
                     entry,
-                    o,
+                    out_pos,
                 )
-                if o < 0:
-                    return p, o
+                if out_pos < 0:
+                    return p, out_pos
             elif clause < 2:
-                o = write_packed_text(0x4C4C554E, 4, memory.out, o)
+                out_pos = write_packed_text(0x4C4C554E, 4, memory.out, out_pos)
             count += 1
             changes += changed
         p = end
         entry += COLUMN_SIZE
-    return p, -2 if changes == 0 and clause > 0 else o
+    return p, -2 if changes == 0 and clause > 0 else out_pos
 
 
 @kernel(write_constant_text, write_image_values, skip_image)
-def write_row_values(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> tuple[int, int]:
+def write_row_values(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, out_pos: int) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output)."""
     middle = p
     if images.kind == UPDATED:
@@ -580,68 +582,68 @@ def write_row_values(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: 
             return p, -2
     images_end = p
     for clause in range(images.kind, 1 if images.kind == INSERTED else 3):
-        if memory.z - o < _MAX_FIXED_VALUE:
+        if memory.z - out_pos < _MAX_FIXED_VALUE:
             return p, -1
         if clause > 0:
-            o = write_constant_text(_WHERE if clause == 2 else _SET, memory.texts, memory.out, o)
-        end, o = write_image_values(memory, images, p, middle if clause == 1 else p, clause, is_keyed, o)
-        if o < 0:
-            return p, o
+            out_pos = write_constant_text(_WHERE if clause == 2 else _SET, memory.texts, memory.out, out_pos)
+        end, out_pos = write_image_values(memory, images, p, middle if clause == 1 else p, clause, is_keyed, out_pos)
+        if out_pos < 0:
+            return p, out_pos
         images_end = max(images_end, end)
-    return images_end, o
+    return images_end, out_pos
 
 
 @kernel(copy_text, write_constant_text, write_column_names, load_word)
-def write_statement_start(memory: RowMemory, images: ImageBitmaps, o: int) -> int:
+def write_statement_start(memory: RowMemory, images: ImageBitmaps, out_pos: int) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
     target = load_word(memory.texts, memory.r + 8)
-    if memory.z - o < target + _MAX_FIXED_VALUE:
+    if memory.z - out_pos < target + _MAX_FIXED_VALUE:
         return -1
     verb = _INSERT if images.kind == INSERTED else _UPDATE if images.kind == UPDATED else _DELETE
-    o = write_constant_text(verb, memory.texts, memory.out, o)
-    o = copy_text(memory.texts, memory.r + load_word(memory.texts, memory.r + 4), target, memory.out, o)
+    out_pos = write_constant_text(verb, memory.texts, memory.out, out_pos)
+    out_pos = copy_text(memory.texts, memory.r + load_word(memory.texts, memory.r + 4), target, memory.out, out_pos)
     if images.kind > 0:
-        return o
-    memory.out[o] = 32
-    o = write_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, o + 1, memory.z)
-    return o if o < 0 else write_constant_text(_VALUES, memory.texts, memory.out, o)
+        return out_pos
+    memory.out[out_pos] = 32
+    out_pos = write_column_names(memory.buf, images.after, memory.texts, memory.r, memory.out, out_pos + 1, memory.z)
+    return out_pos if out_pos < 0 else write_constant_text(_VALUES, memory.texts, memory.out, out_pos)
 
 
 @kernel(write_constant_text, write_row_values, write_statement_start)
-def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, o: int) -> int:
+def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_keyed: int, out_pos: int) -> int:
     """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
     while p < memory.n:
         start = p
         if length > 0:
-            memory.out[o] = 44
-            memory.out[o + 1] = 10
-            o += 2
+            memory.out[out_pos] = 44
+            memory.out[out_pos + 1] = 10
+            out_pos += 2
         else:
-            o = write_statement_start(memory, images, o)
-            if o < 0:
-                return o
-        text = o
+            out_pos = write_statement_start(memory, images, out_pos)
+            if out_pos < 0:
+                return out_pos
+        text = out_pos
         if images.kind == INSERTED:
-            memory.out[o] = 40
-            o += 1
-        p, o = write_row_values(memory, p, images, is_keyed, o)
-        if o < 0:
-            return o
+            memory.out[out_pos] = 40
+            out_pos += 1
+        p, out_pos = write_row_values(memory, p, images, is_keyed, out_pos)
+        if out_pos < 0:
+            return out_pos
         if p == start:
             return -2
-        if memory.z - o < _MAX_FIXED_VALUE:
+        if memory.z - out_pos < _MAX_FIXED_VALUE:
             return -1
         if images.kind == INSERTED:
-            memory.out[o] = 41
-            o += 1
-            length += o - text
+            memory.out[out_pos] = 41
+            out_pos += 1
+            length += out_pos - text
         else:
-            o = write_constant_text(_LIMIT, memory.texts, memory.out, o)
+            out_pos = write_constant_text(_LIMIT, memory.texts, memory.out, out_pos)
         if images.kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
-            o = write_constant_text(_END, memory.texts, memory.out, o)
+            out_pos = write_constant_text(_END, memory.texts, memory.out, out_pos)
             length = 0
-    return o
+    return out_pos
 
 
 # --- Row events, one statement after the other, as kernels ---
@@ -652,7 +654,7 @@ def write_row_statements(memory: RowMemory, p: int, images: ImageBitmaps, is_key
     find_rows_request, load_word,
 )  # fmt: skip
 def write_event_statements(
-    memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, o: int
+    memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, out_pos: int
 ) -> int:
     """Write the body of an uncompressed row event whose template is at `texts[template]`."""
     columns = load_word(memory.texts, template)
@@ -663,7 +665,7 @@ def write_event_statements(
     if at < 0 or cell < 0:
         return -2
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
-    o = write_rows_session(cell, 1000000 * time, memory, o)
+    out_pos = write_rows_session(cell, 1000000 * time, memory, out_pos)
     memory.state[NEXT_SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     befores = count_present_columns(memory.buf, before, columns)
     afters = count_present_columns(memory.buf, after, columns)
@@ -672,43 +674,43 @@ def write_event_statements(
         at,
         ImageBitmaps(kind, before, befores, after, afters),
         has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0,
-        o,
+        out_pos,
     )
 
 
 @kernel(find_template, write_event_statements, write_rows_with_map, write_position_comment, write_type_name, load_word)
-def write_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
     """Write a row event after its comment: as statements, or as BINLOG if it cannot be written as statements."""
     template = find_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[i])
     if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or template == 0:
         return -2
     code = events.codes[i] + 0
     time = events.times[i] + 0
-    o = write_position_comment(events.places[i] + 0, memory, o)
-    o = write_type_name(events.types[i] + 0, memory.texts, memory.out, o)
+    out_pos = write_position_comment(events.places[i] + 0, memory, out_pos)
+    out_pos = write_type_name(events.types[i] + 0, memory.texts, memory.out, out_pos)
     if load_word(memory.texts, template + 20) > 0:
         whole = events.stops[i] - events.ends[i] == memory.state[CHECKSUM_BYTES]
         return (
-            write_rows_with_map(events.offsets[i], events.starts[i], events.stops[i], code, memory, template, o)
+            write_rows_with_map(events.offsets[i], events.starts[i], events.stops[i], code, memory, template, out_pos)
             if whole
             else -2
         )
-    o = write_event_statements(memory, events.starts[i], events.ends[i], code, time, template, o)
-    if o >= 0:
+    out_pos = write_event_statements(memory, events.starts[i], events.ends[i], code, time, template, out_pos)
+    if out_pos >= 0:
         memory.state[SESSION_NUMBER] = memory.state[NEXT_SESSION_NUMBER] + 0
         memory.state[SESSION_CHANGED] = 1
         if time > 0:
             memory.state[TIMESTAMP_US] = 1000000 * time
-    return o
+    return out_pos
 
 
 @kernel(write_rows_binlog, find_statement_end)
-def write_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+def write_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, out_pos: int) -> int:
     """Write the events from the TABLE_MAP `i` to the row event `last` as BINLOG; -1 if the buffer is full."""
     need = 8 * (last - i + 1) + MAX_EVENT_TEXT
     for j in range(i, last + 1):
         need += (events.stops[j] - events.offsets[j]) // 3 * 4
-    return -1 if memory.z - o < need else write_rows_binlog(i, last, events, memory, o)
+    return -1 if memory.z - out_pos < need else write_rows_binlog(i, last, events, memory, out_pos)
 
 
 @kernel(
