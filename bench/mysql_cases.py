@@ -11,7 +11,7 @@ from bench import mysql_log
 from bench.cases import MIB, TOOL, Case, Figure, Result, Setting, Skipped, crc_from_file, verified
 from bench.measure import Series, cpu_of, cpu_of_child, rounds, run_child
 from bench.mysql_log import Made
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines
 
 PEER = ("mariadb-binlog", "mysqlbinlog")
 SHAPES: dict[str, Callable[[Path, int], Made]] = {"small events": mysql_log.small, "8 KiB events": mysql_log.wide}

@@ -21,8 +21,8 @@ from typing import Any
 
 import binlogtool
 from bench.make import Template, Varying, written
-from binlogtool.core.record_selection import RecordBlock
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines
+from binlogtool.core.record_and_selection_types import RecordBlock
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines
 
 SERVER = "mariadbd"
 INSTALL = "mariadb-install-db"

@@ -46,19 +46,19 @@ if TYPE_CHECKING:
         write_repaired_copy,
     )
     from binlogtool.core.follow import LogFollower
-    from binlogtool.core.record_selection import FileFinding, Record, RecordBlock, Selection
-    from binlogtool.export.arrow_stream_rows import LogRows
-    from binlogtool.export.log_with_rows import Log
+    from binlogtool.core.record_and_selection_types import FileFinding, Record, RecordBlock, Selection
     from binlogtool.export.manifest import Manifest
+    from binlogtool.export.public_log_class import Log
+    from binlogtool.export.read_rows_as_arrow import LogRows
     from binlogtool.export.spark_settings import SparkMaster
     from binlogtool.findings import Finding, Severity
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
-    from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+    from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
     from binlogtool.repair.diagnose_startup import Diagnosis, DiagnosisReport
-    from binlogtool.repair.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
-    from binlogtool.report.stats import LogStats
-    from binlogtool.schema.annotated_bytes import Annotation, FieldRow
+    from binlogtool.repair.plan_types import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
+    from binlogtool.report.record_statistics import LogStats
+    from binlogtool.schema.annotation_types import Annotation, FieldRow
     from binlogtool.verification.verify_report import FileReport, Report, SetReport
 
 
@@ -135,20 +135,21 @@ _LAZY_EXPORTS = {
     "render_diagnosis", "render_report", "replay", "replay_as_json", "resolve_backend", "undo", "verify",
     "verify_fleet", "write_repaired_copy",),
     "binlogtool.core.follow": ("LogFollower",),
-    "binlogtool.core.record_selection": ("FileFinding", "Record", "RecordBlock", "Selection",),
+    "binlogtool.core.record_and_selection_types": ("FileFinding", "Record", "RecordBlock", "Selection",),
     "binlogtool.export.manifest": ("Manifest",),
-    "binlogtool.export.arrow_stream_rows": ("LogRows",),
-    "binlogtool.export.log_with_rows": ("Log",),
+    "binlogtool.export.read_rows_as_arrow": ("LogRows",),
+    "binlogtool.export.public_log_class": ("Log",),
     "binlogtool.export.spark_settings": ("SparkMaster",),
     "binlogtool.findings": ("Finding", "Severity",),
     "binlogtool.format_api.format": ("Hints",),
     "binlogtool.limits": ("Limits",),
     "binlogtool.repair.diagnose_startup": ("Diagnosis", "DiagnosisReport",),
-    "binlogtool.repair.plan": ("FilePlan", "FinishPlan", "RepairPlan", "RepairPolicy", "RepairResult", "UndoPlan",),
-    "binlogtool.prediction.replay": ("ReplayDecision", "ReplayResult",),
+    "binlogtool.repair.plan_types": ("FilePlan", "FinishPlan", "RepairPlan", "RepairPolicy", "RepairResult",
+    "UndoPlan",),
+    "binlogtool.prediction.predict_replay": ("ReplayDecision", "ReplayResult",),
     "binlogtool.verification.verify_report": ("FileReport", "Report", "SetReport",),
-    "binlogtool.report.stats": ("LogStats",),
-    "binlogtool.schema.annotated_bytes": ("Annotation", "FieldRow",),
+    "binlogtool.report.record_statistics": ("LogStats",),
+    "binlogtool.schema.annotation_types": ("Annotation", "FieldRow",),
 }  # fmt: skip
 """Module -> public names that are imported from it on first use."""
 

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from binlogtool.annotation.compare_logs import LogComparison
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.open_log import LogReader
-    from binlogtool.core.progress import ProgressListener
-    from binlogtool.core.record_selection import ReadOptionArguments, Selection
-    from binlogtool.export.log_with_rows import Log as OpenedLog
+    from binlogtool.core.record_and_selection_types import ReadOptionArguments, Selection
+    from binlogtool.core.report_progress import ProgressListener
     from binlogtool.export.manifest import Manifest, ProgressCallback
+    from binlogtool.export.public_log_class import Log as OpenedLog
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_settings import SparkMaster
     from binlogtool.format_api.format import Hints
-    from binlogtool.format_api.row_outputs import ScriptOptions
-    from binlogtool.prediction.replay import OnDecision, ReplayResult
+    from binlogtool.format_api.row_output_interfaces import ScriptOptions
+    from binlogtool.prediction.predict_replay import OnDecision, ReplayResult
     from binlogtool.prediction.replay_options import ReplayKeywords
     from binlogtool.repair.diagnose_startup import DiagnosisReport
-    from binlogtool.repair.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
-    from binlogtool.report.stats import LogStats
+    from binlogtool.repair.plan_types import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
+    from binlogtool.report.record_statistics import LogStats
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
-    from binlogtool.schema.annotated_bytes import Annotation
+    from binlogtool.schema.annotation_types import Annotation
     from binlogtool.spark.session import SparkJobSession
     from binlogtool.verification.verify_report import Report
 
@@ -90,7 +90,7 @@ def read_hints(
         InputOutputError: a file cannot be read.
         UsageError: a file is larger than a file of its kind can be.
     """
-    from binlogtool.core.record_selection import read_hints as read
+    from binlogtool.core.record_and_selection_types import read_hints as read
 
     return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret, level=level, redo=redo)
 
@@ -107,8 +107,8 @@ def open(path: Path | Iterable[Path], **read_options: Unpack[ReadOptionArguments
         UnknownFormatError, InputOutputError, UsageError.
     """
     from binlogtool.core.open_log import open_log
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.export.log_with_rows import Log
+    from binlogtool.core.record_and_selection_types import ReadOptions
+    from binlogtool.export.public_log_class import Log
 
     return open_log(path, ReadOptions(**read_options), Log)
 
@@ -131,7 +131,7 @@ def follow(
         read_options: as for `open`; `limits.timeout` is ignored.
     """
     from binlogtool.core.follow import LogFollower
-    from binlogtool.core.record_selection import ReadOptions, Selection
+    from binlogtool.core.record_and_selection_types import ReadOptions, Selection
 
     return LogFollower(
         _to_path_list(paths), selection or Selection(), ReadOptions(**read_options), decode=decode, raw=raw
@@ -140,7 +140,7 @@ def follow(
 
 def progress_listener(listener: ProgressListener) -> AbstractContextManager[None]:
     """Return a context manager; calls inside it report their reading progress to the listener."""
-    from binlogtool.core.progress import progress_listener as watched_by
+    from binlogtool.core.report_progress import progress_listener as watched_by
 
     return watched_by(listener)
 
@@ -177,8 +177,8 @@ def verify(
         times: report the time of the newest record of each file (`details["newest_time"]`).
         read_options: as for `open`; `limits.timeout` is that of the whole call.
     """
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.verification.verify import LogVerifyOptions, verify_paths
+    from binlogtool.core.record_and_selection_types import ReadOptions
+    from binlogtool.verification.verify_logs import LogVerifyOptions, verify_paths
 
     options = ReadOptions(**read_options)
     return verify_paths(
@@ -211,7 +211,7 @@ def verify_fleet(
     from binlogtool.format_api.format import Hints
     from binlogtool.spark.verify_and_replay_jobs import SparkJobRunner
     from binlogtool.spark.verify_and_replay_jobs import verify_on_spark as verify_all
-    from binlogtool.verification.verify import LogVerifyOptions
+    from binlogtool.verification.verify_logs import LogVerifyOptions
 
     path_names, format_name = _to_path_list(paths), options.pop("format", "auto")
     fleet = SparkJobRunner(master, options.pop("session", None), on_step, work=describe_work("verify", path_names))
@@ -246,7 +246,7 @@ def replay(
         LimitError: undecided records or keys do not fit into memory.
     """
     from binlogtool.format_api.format import Hints
-    from binlogtool.prediction.replay import replay_paths
+    from binlogtool.prediction.predict_replay import replay_paths
     from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
 
     arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
@@ -291,7 +291,7 @@ def diagnose(
         UnknownFormatError: there is no log in or below a path.
         InputOutputError, UsageError.
     """
-    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.core.record_and_selection_types import ReadOptions
     from binlogtool.format_api.format import Hints
     from binlogtool.prediction.replay_options import ReplayOptions, check_version_is_used
     from binlogtool.repair.diagnose_startup import diagnose_paths
@@ -348,15 +348,15 @@ def prepare_sql_script(selection: Selection, **options: Any) -> tuple[Selection,
 
     Args:
         selection: the records to write.
-        options: the members of `binlogtool.export.script_request.ScriptRequest`.
+        options: the members of `binlogtool.export.sql_script_output.ScriptRequest`.
 
     Raises:
         UsageError: the options contradict each other or the selection.
     """
-    from binlogtool.export import script_request
+    from binlogtool.export import sql_script_output
 
-    return script_request.script_selection(selection), script_request.build_wording(
-        "sql", selection, script_request.ScriptRequest(**options)
+    return sql_script_output.script_selection(selection), sql_script_output.build_wording(
+        "sql", selection, sql_script_output.ScriptRequest(**options)
     )
 
 
@@ -378,12 +378,12 @@ def convert(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
     """
-    from binlogtool.export import convert as convert_module
-    from binlogtool.export.convert import STOP_AT_DAMAGE
+    from binlogtool.export import convert_logs as convert_module
+    from binlogtool.export.convert_logs import STOP_AT_DAMAGE
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
-        from binlogtool.report.dump import CompiledLineEncoder, RecordJsonEncoder
+        from binlogtool.report.dump_output_formats import CompiledLineEncoder, RecordJsonEncoder
 
         options["lines"] = RecordJsonEncoder().encode_lines
         options["compiled_lines"] = CompiledLineEncoder().encode_ranges
@@ -424,9 +424,9 @@ def plan_truncate(
     Raises:
         UnknownFormatError, InputOutputError, UsageError, RefusedError.
     """
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.plan import RepairPolicy
+    from binlogtool.core.record_and_selection_types import ReadOptions
     from binlogtool.repair.plan_truncate import plan_truncate as plan
+    from binlogtool.repair.plan_types import RepairPolicy
 
     return plan(path, ReadOptions(**read_options), policy or RepairPolicy())
 
@@ -442,8 +442,8 @@ def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpac
     Raises:
         RefusedError: the log differs from the plan.
     """
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.repair_commands import read_saved_plan, recreate_plan
+    from binlogtool.core.record_and_selection_types import ReadOptions
+    from binlogtool.repair.apply_plan_or_salvage import read_saved_plan, recreate_plan
 
     path_names = tuple(fspath(one) for one in paths)
     return recreate_plan(read_saved_plan(plan_file), path_names, ReadOptions(**read_options))
@@ -472,7 +472,7 @@ def apply_plan(
         RefusedError, InputOutputError: nothing was changed.
         RepairFailedError: the check after the write failed; the message says whether the original was restored.
     """
-    from binlogtool.repair.repair_commands import apply_plan as apply
+    from binlogtool.repair.apply_plan_or_salvage import apply_plan as apply
 
     return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **read_options)
 
@@ -483,8 +483,8 @@ def write_repaired_copy(plan: RepairPlan, output: Path, **read_options: Unpack[R
     Raises:
         RefusedError, InputOutputError: nothing was written.
     """
-    from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.repair_commands import write_copy
+    from binlogtool.core.record_and_selection_types import ReadOptions
+    from binlogtool.repair.apply_plan_or_salvage import write_copy
 
     return write_copy(plan, output, ReadOptions(**read_options))
 
@@ -656,8 +656,8 @@ def collect_stats(
         UnknownFormatError, InputOutputError, UsageError.
         LimitError: too many time steps, or a limit ended the reading.
     """
-    from binlogtool.core.record_selection import RecordBlock, Selection, add_selection_hints
-    from binlogtool.report.stats import BUCKET_LENGTHS, BY, SeriesCounter
+    from binlogtool.core.record_and_selection_types import RecordBlock, Selection, add_selection_hints
+    from binlogtool.report.record_statistics import BUCKET_LENGTHS, BY, SeriesCounter
 
     if by not in BY or bucket not in ("auto", *BUCKET_LENGTHS):
         raise UsageError(f"by must be one of {', '.join(BY)}; bucket must be one of auto, {', '.join(BUCKET_LENGTHS)}")

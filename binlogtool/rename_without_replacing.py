@@ -17,7 +17,7 @@ def rename_without_replacing(source: str | os.PathLike[str], target: str | os.Pa
         FileExistsError: the target exists.
         OSError.
     """
-    if _rename_exclusively(os.fsencode(source), os.fsencode(target)):
+    if _try_rename_exclusively(os.fsencode(source), os.fsencode(target)):
         return
     if os.path.isdir(source):
         if os.path.lexists(target):
@@ -28,7 +28,7 @@ def rename_without_replacing(source: str | os.PathLike[str], target: str | os.Pa
     os.unlink(source)
 
 
-def _rename_exclusively(source: bytes, target: bytes) -> bool:
+def _try_rename_exclusively(source: bytes, target: bytes) -> bool:
     """Rename with renameat2(2); return False where the system or the file system does not support it."""
     import ctypes
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import click
 
-from binlogtool.cli.command import Command, build_command_group
+from binlogtool.cli.click_command_tree import Command, build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.help_page import OWN_GROUP, describe_option, fold_command, group_options
-from binlogtool.exit_status import STATUSES
+from binlogtool.exit_status_texts import STATUSES
 from binlogtool.findings import EXPLANATIONS, Severity
 from binlogtool.format_api.encode_json import encode_document
 from binlogtool.formats import list_names, read_help_page

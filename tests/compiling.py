@@ -15,8 +15,8 @@ from binlogtool.native_build.build import NoCompilerError, compile_library, find
 from binlogtool.native_build.collect_kernels import add_walk
 from binlogtool.schema.backends import NativeBackend
 from binlogtool.schema.c_codegen import CLibrarySource
+from binlogtool.schema.frame_scan_loop import Scanner
 from binlogtool.schema.native_library import NativeLibrary
-from binlogtool.schema.scanner import Scanner
 
 
 class CompilingBackend(NativeBackend):

@@ -17,19 +17,23 @@ from tests.package_figures.modules import ROOT, Code, checkout
 
 STRUCTURES = {
     "common header of events": "append_group_events compute_in_use_crc_change find_event_form walk_group_events",
-    "QUERY": "find_query_request find_query_text find_text_request is_readable_query put_query_session put_statement",
-    "INTVAR, RAND, XID": "follow_xid is_supported_variable scan_commit_records",
-    "GTID of MySQL": "follow_mysql_gtid has_version load_commit_time put_mysql_gtid read_transaction_length track_gtid",
-    "GTID of MariaDB": "follow_mariadb_gtid is_plain_gtid put_mariadb_gtid",
-    "TABLE_MAP": "find_map_number follow_table_map",
+    "QUERY": "find_query_request find_query_text find_text_request is_readable_query write_query_session "
+        "write_statement_and_variables",
+    "INTVAR, RAND, XID": "track_xid_if_expected is_supported_variable scan_commit_records",
+    "GTID of MySQL":
+        "track_mysql_gtid_if_expected has_version load_commit_time write_mysql_gtid read_transaction_length "
+        "try_set_gtid_owner",
+    "GTID of MariaDB": "track_mariadb_gtid_if_expected is_plain_gtid write_mariadb_gtid",
+    "TABLE_MAP": "find_map_number track_table_map_if_unchanged",
     "head of ROWS":
-        "find_bitmaps find_statement_end track_valid_rows_event contains_table_id put_event_statements put_rows_event",
+        "find_bitmaps find_statement_end track_rows_event_if_valid contains_table_id write_event_statements "
+        "write_json_rows_event",
     "compressed block": "find_blocks load_block_head",
-    "status variables": "find_client_collation put_collations put_number_member put_variable",
+    "status variables": "find_client_collation write_json_collations write_number_member write_set_of_variable_event",
     "transaction of Manticore": "classify_transactions read_body skip_ordered_transactions",
-    "update of Manticore": "get_value_width put_documents put_list put_value",
+    "update of Manticore": "get_value_width write_json_documents write_json_list write_json_value",
     "chunk of InnoDB's binary log": "walk_pages",
-    "record of eblob": "classify_batch put_control_flags put_footer_members",
+    "record of eblob": "classify_batch write_json_control_flags write_footer_members",
     "row of Tarantool": "read_row_header",
 }  # fmt: skip
 """Structures, and the kernels that read, or once read, parts of them by hand."""

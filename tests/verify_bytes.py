@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.core.open_file import BytesSource, find_format, open_file
-from binlogtool.verification.verify import LogVerifyOptions, verify_file
+from binlogtool.verification.verify_logs import LogVerifyOptions, verify_file
 from binlogtool.verification.verify_report import FileReport
 
 

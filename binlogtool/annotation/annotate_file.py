@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from binlogtool.core.decode_batches import BlockDecoder
 from binlogtool.core.open_file import HEAD_BYTES, FileSource, LogFile
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     LogPosition,
     ReadOptions,
     Selection,
@@ -26,14 +25,15 @@ from binlogtool.core.record_selection import (
     parse_position,
     split_file_prefix,
 )
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.layout import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_bytes import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import ROW_BYTES
+from binlogtool.schema.annotation_types import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 
 if TYPE_CHECKING:
     from binlogtool.findings import Finding
@@ -268,7 +268,7 @@ class AnnotationWalker:
                 yield self.annotate_gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
-                self.learn(segment)
+                self.decode_envelopes_if_needed(segment)
                 yield from (
                     self._annotate_batch_frame(segment, frame, runs) for frame, runs in choice.select_frames(segment)
                 )
@@ -281,7 +281,7 @@ class AnnotationWalker:
         if self.scan.end > reached and choice.includes_range(reached, self.scan.end):
             yield self.annotate_gap(reached, self.scan.end)
 
-    def learn(self, batch: Batch) -> None:
+    def decode_envelopes_if_needed(self, batch: Batch) -> None:
         """Decode the envelopes of a batch if the file's schema depends on them (`FrameLevel.annotated_schema`)."""
         layout = self.scan.layout
         if layout.frame.annotated_schema is not None:

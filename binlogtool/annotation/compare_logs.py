@@ -35,7 +35,7 @@ from binlogtool.limits import KIB, MIB, Limits
 if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.scan import DamagedRange
-    from binlogtool.schema.annotated_bytes import AnnotatedPiece, FieldRow
+    from binlogtool.schema.annotation_types import AnnotatedPiece, FieldRow
 
 # --- Units of a log file for comparison, in order ---
 
@@ -120,7 +120,7 @@ class DiffUnits:
             yield DiffUnit(kind, start, end, self._scan.frames - 1, data, self._scan.records, damage=damage)
 
     def _make_frame_units(self, batch: Batch) -> Iterator[DiffUnit]:
-        self._walk.learn(batch)
+        self._walk.decode_envelopes_if_needed(batch)
         ends, count, frame = batch.frames["end"], batch.frames.count, 0
         while frame < count:
             if int(ends[frame]) + batch.base <= self.known_end:
@@ -366,7 +366,7 @@ class _DiffCursor:
             self.reported_end = self.window[0].start if self.window else max(self.reported_end, offset)
         return records + self.units.skipped_records
 
-    def note_cut(self, offset: int, other: _DiffCursor, other_offset: int) -> None:
+    def record_end_inside_next_unit(self, offset: int, other: _DiffCursor, other_offset: int) -> None:
         """Note whether the other side ends at the equal bytes up to here, in the middle of the next unit."""
         is_inside = bool(self.window) and self.window[0].start < offset < self.window[0].end
         self.cut = (offset, other_offset) if is_inside and not other.window else None
@@ -375,17 +375,17 @@ class _DiffCursor:
         """Return the size of the other side if it ends in the middle of this unit."""
         return self.cut[1] if self.cut is not None and unit.start < self.cut[0] < unit.end else None
 
-    def take(self, count: int) -> list[DiffUnit]:
+    def remove_next_units(self, count: int) -> list[DiffUnit]:
         """Remove and return the next units, which then count as reported."""
         taken = self.window[:count]
         del self.window[:count]
         self.reported_end = taken[-1].end if taken else self.reported_end
         return taken
 
-    def take_until(self, offset: int) -> Iterator[DiffSide]:
+    def iter_units_before(self, offset: int) -> Iterator[DiffSide]:
         """Yield the units that begin before an offset."""
         while self.window and self.window[0].start < offset:
-            yield self.make_side(self.take(1)[0])
+            yield self.make_side(self.remove_next_units(1)[0])
             self.fill(1)
 
     def stored_bytes(self, unit: DiffUnit) -> bytes:
@@ -403,8 +403,8 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
         if equal_bytes := _count_equal_bytes(left.source, start, right.source, right_start):
             records = left.skip_to(start + equal_bytes)
             right.skip_to(right_start + equal_bytes)
-            left.note_cut(start + equal_bytes, right, right_start + equal_bytes)
-            right.note_cut(right_start + equal_bytes, left, start + equal_bytes)
+            left.record_end_inside_next_unit(start + equal_bytes, right, right_start + equal_bytes)
+            right.record_end_inside_next_unit(right_start + equal_bytes, left, start + equal_bytes)
             sizes = (left.reported_end - start, right.reported_end - right_start)
             # if only one side can be read, the files differ
             if reported_bytes := min(sizes) if left.cut or right.cut else max(sizes):
@@ -413,9 +413,9 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
         if not left.window and not right.window:
             return
         if not pairs and (target := _find_far_ahead(right, left)):
-            yield from (UnitDiff(side, None) for side in left.take_until(target))
+            yield from (UnitDiff(side, None) for side in left.iter_units_before(target))
         elif not pairs and (target := _find_far_ahead(left, right)):
-            yield from (UnitDiff(None, side) for side in right.take_until(target))
+            yield from (UnitDiff(None, side) for side in right.iter_units_before(target))
         else:
             yield from _report_windows(left, right, pairs)
 
@@ -522,10 +522,13 @@ def _report_windows(
     low, right_low = 0, 0
     for first, second in [*pairs, *ends]:
         yield from _diff_unpaired(
-            left_cursor, right_cursor, left_cursor.take(first - low), right_cursor.take(second - right_low)
+            left_cursor,
+            right_cursor,
+            left_cursor.remove_next_units(first - low),
+            right_cursor.remove_next_units(second - right_low),
         )
         if left_cursor.window and right_cursor.window:
-            (left_unit,), (right_unit,) = left_cursor.take(1), right_cursor.take(1)
+            (left_unit,), (right_unit,) = left_cursor.remove_next_units(1), right_cursor.remove_next_units(1)
             yield _diff_pair(left_cursor, right_cursor, left_unit, right_unit)
         low, right_low = first + 1, second + 1
 

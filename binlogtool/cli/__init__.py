@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line (None = that of the process), and return its exit status."""
-    from binlogtool.cli.fast_startup import finish_process, prepare_process
+    from binlogtool.cli.lazy_imports_and_gc import finish_process, prepare_process
 
     if args is None:
         prepare_process()

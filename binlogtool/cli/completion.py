@@ -9,7 +9,7 @@ from itertools import pairwise
 import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.errors import UsageError
 
 
@@ -73,7 +73,7 @@ add_completion_class(BashCompletion)
 def _run_completion(run: CommandRun, shell: str) -> int:
     from click.shell_completion import get_completion_class
 
-    from binlogtool.cli.command import build_command_group
+    from binlogtool.cli.click_command_tree import build_command_group
 
     kind = get_completion_class(shell)
     if kind is None:

@@ -13,7 +13,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -158,7 +158,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
     Args:
         convert: writes the output to a path that it is given.
     """
-    from binlogtool.report.dump import SqlWriter
+    from binlogtool.report.dump_output_formats import SqlWriter
 
     with (
         tempfile.TemporaryDirectory(prefix="binlogtool-") as folder,
@@ -168,7 +168,7 @@ def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str]
         manifest = convert(path)
         run.status = manifest.exit_code
         for line in summary_lines(manifest):
-            run.say(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
+            run.print_diagnostic(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
         if manifest.complete:
             writer = SqlWriter(terminal=out.isatty())
             with open(path, "rb") as output:
@@ -218,7 +218,7 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, outp
     run.report_skipped_files()
     for reason, count in manifest.details.get("general_rows", {}).items():
         rows = "1 row was" if count == 1 else f"{count:,} rows were"
-        run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+        run.print_diagnostic(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
     report_unmatched_schema(run, options.paths, options.hints.read())
     return manifest
 
@@ -270,7 +270,7 @@ _MIN_UNUSED_FILES = 4
 
 def summary_lines(manifest: Manifest) -> Iterator[str]:
     """Yield the summary lines of a conversion: what was read, checked, found, lost and written."""
-    from binlogtool.report.format_text import format_count, format_quantity, format_size
+    from binlogtool.report.format_numbers_and_names import format_count, format_quantity, format_size
     from binlogtool.terminal.escape import escape
 
     noun = "transaction" if manifest.to == "mysql-binlog" else None
@@ -339,7 +339,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
 def _skipped_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
     from binlogtool.report.diagnosis_and_replay import name_lost_records
-    from binlogtool.report.format_text import format_count, format_offset, format_quantity
+    from binlogtool.report.format_numbers_and_names import format_count, format_offset, format_quantity
     from binlogtool.terminal.escape import escape
 
     ranges = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]]
@@ -367,7 +367,7 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
 
 def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each finding, one for those that say the same about one file."""
-    from binlogtool.report.format_text import format_count, format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_count, format_repeats, group_repeats
     from binlogtool.terminal.escape import escape
 
     groups = group_repeats(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
@@ -389,7 +389,7 @@ def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about renamed tables and changed columns."""
-    from binlogtool.report.format_text import format_count
+    from binlogtool.report.format_numbers_and_names import format_count
     from binlogtool.terminal.escape import escape
 
     column_changes = [f"{one['name']}: {text}" for one in manifest.details.get("tables", ()) for text in one["changes"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -52,7 +52,7 @@ def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
         else:
             from binlogtool.terminal.escape import make_painter
 
-            paint = make_painter(run.use_colour(out))
+            paint = make_painter(run.is_colour_used(out))
             for line in render_diagnosis_text(diagnoses, next_command_options, paint):
                 out.write_line(line)
     return run.status

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import limits
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     DURATION,
     PATH,
@@ -36,12 +36,12 @@ from binlogtool.findings import ENCRYPTED, STATEMENT_LEFT_OUT, Finding, Severity
 if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, Selection, SqlFragment
-    from binlogtool.report.dump import EncodedLines, RecordEncoder
+    from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, ScriptText, Selection, SqlFragment
+    from binlogtool.report.dump_output_formats import EncodedLines, RecordEncoder
 
     DumpPart = RecordBlock | EncodedLines | SqlFragment | ScriptText | FileFinding
-    from binlogtool.cli.command import CommandRun
-    from binlogtool.core.record_selection import FileFinding, FollowLoss, RecordBlock
+    from binlogtool.cli.click_command_tree import CommandRun
+    from binlogtool.core.record_and_selection_types import FileFinding, FollowLoss, RecordBlock
 
     FollowPart = RecordBlock | FileFinding | FollowLoss
 
@@ -67,8 +67,8 @@ class DumpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _run_dump(run: CommandRun, options: DumpOptions) -> int:
-    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment, refuse_salvage
-    from binlogtool.report.dump import EncodedLines, FieldNameCheck, SqlWriter, make_value_filler
+    from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment, refuse_salvage
+    from binlogtool.report.dump_output_formats import EncodedLines, FieldNameCheck, SqlWriter, make_value_filler
 
     paths = options.paths
     if options.selection.type == ("list",):
@@ -125,7 +125,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
             out.write(piece)
     report_unmatched_schema(run, paths, log_hints)
     for text in field_names.warnings:
-        run.say(text, level=-1)
+        run.print_diagnostic(text, level=-1)
     if field_names.warnings and field_names.are_all_unknown:
         run.status = 2
     return run.status
@@ -163,7 +163,7 @@ def _choose_reader(
 
         return read_script
     if form == "jsonl" and _has_default_style(options):
-        from binlogtool.report.dump import CompiledLineEncoder
+        from binlogtool.report.dump_output_formats import CompiledLineEncoder
 
         return lambda log: CompiledLineEncoder().encode_ranges(log.record_ranges(record_selection))
     raw = form == "raw" or options.hex
@@ -191,8 +191,8 @@ def read_parts(
             whole values.
     """
     import binlogtool
-    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
-    from binlogtool.report.dump import EncodedLines
+    from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment
+    from binlogtool.report.dump_output_formats import EncodedLines
 
     settings = run.settings
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
@@ -228,7 +228,7 @@ def read_parts(
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:
     """Yield the findings of a part; damage may hide names that a selection refers to."""
-    from binlogtool.core.record_selection import FileFinding, RecordBlock
+    from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock
 
     if isinstance(part, FileFinding):
         yield part.finding
@@ -244,7 +244,7 @@ def _check_names_exist(
     Raises:
         UsageError: nothing was selected because the log lacks a name, or a script lacks the GTID that should bound it.
     """
-    from binlogtool.core.record_selection import is_partial
+    from binlogtool.core.record_and_selection_types import is_partial
 
     if record_selection.where is not None and not selected_count:
         log.require_columns(record_selection.where)
@@ -254,7 +254,7 @@ def _check_names_exist(
     if not selected_count:
         unmatched.require_none()
     for text in (*unmatched.missing, *unmatched.absent):
-        run.say(text, level=-1)
+        run.print_diagnostic(text, level=-1)
     if (
         not selected_count
         and not run.status
@@ -263,7 +263,7 @@ def _check_names_exist(
         and 0 not in (record_selection.limit, record_selection.tail)
         and is_partial(record_selection)
     ):
-        run.say("the selection contains no record of the log")
+        run.print_diagnostic("the selection contains no record of the log")
 
 
 def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> None:
@@ -271,8 +271,8 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
 
     A stream cannot be read again, and is left out.
     """
-    from binlogtool.core.record_selection import RecordBlock
-    from binlogtool.report.format_text import format_offset, format_quantity
+    from binlogtool.core.record_and_selection_types import RecordBlock
+    from binlogtool.report.format_numbers_and_names import format_offset, format_quantity
 
     if not selection.objects or selection.types or log.is_stream:
         return
@@ -289,7 +289,9 @@ def report_statements(run: CommandRun, log: binlogtool.OpenedLog, selection: Sel
     if count:
         verb, names = "changes" if count == 1 else "change", ", ".join(selection.objects)
         more = f" and {count - len(places):,} more" if count > len(places) else ""
-        run.say(f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}")
+        run.print_diagnostic(
+            f"{format_quantity(count, 'statement')} {verb} {names} without row events: {', '.join(places)}{more}"
+        )
 
 
 _MAX_STATEMENTS = 5
@@ -303,11 +305,11 @@ def report_finding(run: CommandRun, trouble: FileFinding) -> None:
 
 
 def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -> None:
-    from binlogtool.report.format_text import format_offset
+    from binlogtool.report.format_numbers_and_names import format_offset
 
     for finding in findings:
         level = 0 if finding.severity > Severity.NOTE else 1
-        run.say(
+        run.print_diagnostic(
             f"{file}: {finding.severity.label} {format_offset(finding.offset)} {finding.id}: {finding.message}",
             level=level,
         )
@@ -327,32 +329,32 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
 def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordEncoder:
     """Return the writer of an output format (`form`)."""
     from binlogtool.format_api.encode_json import JsonStyle
-    from binlogtool.report import dump
-    from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
+    from binlogtool.report import dump_output_formats
+    from binlogtool.report.dump_output_formats import FieldJsonEncoder, RecordJsonEncoder
 
     style = JsonStyle(options.bytes)
     fields = _parse_fields(options.fields, form)
     lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, options.with_offsets)
     match form:
         case "jsonl":
-            return dump.JsonLinesWriter(lines)
+            return dump_output_formats.JsonLinesWriter(lines)
         case "json":
-            return dump.JsonWriter(lines)
+            return dump_output_formats.JsonWriter(lines)
         case "csv":
-            return dump.CsvWriter(
+            return dump_output_formats.CsvWriter(
                 style,
                 neutralize=options.csv_safe,
                 columns=_select_columns(fields, options.with_offsets),
             )
         case "raw":
-            return dump.RawWriter()
+            return dump_output_formats.RawWriter()
         case "sql":
-            return dump.SqlWriter(terminal=out.isatty())
+            return dump_output_formats.SqlWriter(terminal=out.isatty())
         case "table":
             from binlogtool.terminal.tables import ScreenTableWriter
 
             return ScreenTableWriter(style, columns=_select_columns(fields, options.with_offsets), ascii_only=out.ascii)
-    from binlogtool.report.dump import TextOptions, TextWriter
+    from binlogtool.report.dump_output_formats import TextOptions, TextWriter
     from binlogtool.terminal.escape import make_painter
 
     everything = run.settings.verbosity > 0
@@ -366,7 +368,7 @@ def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: Output
             fold=not (everything or options.hex or options.selection.type),
             fields=fields,
             ascii_only=out.ascii,
-            paint=make_painter(True) if run.use_colour(out) else None,
+            paint=make_painter(True) if run.is_colour_used(out) else None,
         ),
     )
 
@@ -381,7 +383,7 @@ def _parse_fields(values: tuple[str, ...], form: str) -> tuple[str, ...]:
     if names and form not in _WITH_FIELDS:
         raise UsageError(f"--fields: {form} has no fields; it works with {', '.join(_WITH_FIELDS)} do")
     if names:
-        from binlogtool.report.dump import list_member_names
+        from binlogtool.report.dump_output_formats import list_member_names
 
         members = list_member_names()
         if unknown := [name for name in names if name.partition(".")[0] not in members]:
@@ -390,7 +392,7 @@ def _parse_fields(values: tuple[str, ...], form: str) -> tuple[str, ...]:
 
 
 def _select_columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
-    from binlogtool.report.dump import COLUMNS
+    from binlogtool.report.dump_output_formats import COLUMNS
 
     return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
 
@@ -403,7 +405,7 @@ def _run_follow(
     writer: RecordEncoder,
     out: OutputDestination,
 ) -> int:
-    from binlogtool.core.record_selection import FollowLoss, RecordBlock
+    from binlogtool.core.record_and_selection_types import FollowLoss, RecordBlock
     from binlogtool.report.finding_policy import select_exit_code
 
     run.progress.endless = True
@@ -415,7 +417,7 @@ def _run_follow(
             for findings in part.findings.values():
                 _update_status(run, findings)
         elif isinstance(part, FollowLoss):
-            run.say(f"{part.file}: {part.reason}", level=-1)
+            run.print_diagnostic(f"{part.file}: {part.reason}", level=-1)
             run.status = select_exit_code((run.status, part.status))
         else:
             report_finding(run, part)
@@ -514,11 +516,11 @@ def follow_logs(
                     raise LimitError("the time limit was reached (--timeout) before all data was read")
                 yield part
             if follower.unknown_column is not None and not is_reported and not run.progress.records:
-                run.say(f"{follower.unknown_column} (so far; a later table may have it)")
+                run.print_diagnostic(f"{follower.unknown_column} (so far; a later table may have it)")
                 is_reported = True
             if is_first and not run.progress.records:
                 for text in _find_unmatched_names(run, paths, selection, options):
-                    run.say(f"{text} (so far; it may appear later)")
+                    run.print_diagnostic(f"{text} (so far; it may appear later)")
             is_first = False
             out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
 

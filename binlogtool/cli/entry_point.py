@@ -15,7 +15,7 @@ from typing import TextIO
 import click
 
 from binlogtool import limits
-from binlogtool.cli.command import CommandRun, Terminated, TimeLimitReached, is_main_thread
+from binlogtool.cli.click_command_tree import CommandRun, Terminated, TimeLimitReached, is_main_thread
 from binlogtool.errors import BinlogtoolError, LimitError, suggest_names
 from binlogtool.limits import MIB
 
@@ -60,13 +60,15 @@ def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
     except BrokenPipeError:
         return current.status
     except KeyboardInterrupt:
-        current.say("interrupted; no partial output file was left")
+        current.print_diagnostic("interrupted; no partial output file was left")
         return STATUS_INTERRUPTED
     except Terminated:
-        current.say("terminated; no partial output file was left")
+        current.print_diagnostic("terminated; no partial output file was left")
         return STATUS_TERMINATED
     except TimeLimitReached:
-        current.say(f"the time limit was reached (--timeout); {current.describe_partial_output()}", level=-1)
+        current.print_diagnostic(
+            f"the time limit was reached (--timeout); {current.describe_partial_output()}", level=-1
+        )
         return 6
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
@@ -77,7 +79,7 @@ def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
 
 
 def _invoke_command(current: CommandRun, arguments: list[str]) -> int:
-    from binlogtool.cli.command import build_command_group
+    from binlogtool.cli.click_command_tree import build_command_group
 
     group = build_command_group()
     if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):
@@ -101,16 +103,16 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
         case click.ClickException():
             return _report_usage_error(current, error)
         case LimitError():
-            current.say(f"{error}; {current.describe_partial_output()}", level=-1)
+            current.print_diagnostic(f"{error}; {current.describe_partial_output()}", level=-1)
             return error.exit_code
         case BinlogtoolError():
-            current.say(str(error), level=-1)
+            current.print_diagnostic(str(error), level=-1)
             return error.exit_code
         case OSError():
-            current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
+            current.print_diagnostic(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
             return 4
         case ImportError() if (extra := _MODULE_EXTRAS.get((error.name or "").partition(".")[0])) is not None:
-            current.say(f"this needs {error.name}: run `pip install '.[{extra}]'` in a checkout", level=-1)
+            current.print_diagnostic(f"this needs {error.name}: run `pip install '.[{extra}]'` in a checkout", level=-1)
             return 4
         case MemoryError():
             limits.lift_ceiling()
@@ -119,10 +121,12 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
                 f"the work needs more than --max-memory ({max_memory:,} bytes) allows, or more than this machine has"
             )
             advice = f"try --max-memory {-(-4 * max_memory // MIB)}MiB"
-            current.say(f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1)
+            current.print_diagnostic(
+                f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1
+            )
             return 6
     where = "see the traceback above" if debug else _write_crash_report(error)
-    current.say(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
+    current.print_diagnostic(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
     return STATUS_INTERNAL_ERROR
 
 
@@ -138,7 +142,7 @@ def _report_usage_error(current: CommandRun, error: click.ClickException) -> int
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
     message, suggestion = error.format_message(), _suggest_choice(error)
-    current.say(f"{message.removesuffix('.') if suggestion else message}{suggestion}{hint}", level=-1)
+    current.print_diagnostic(f"{message.removesuffix('.') if suggestion else message}{suggestion}{hint}", level=-1)
     return 2
 
 

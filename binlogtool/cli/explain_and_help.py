@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from binlogtool.cli import options
-from binlogtool.cli.command import Command, CommandRun, print_help
+from binlogtool.cli.click_command_tree import Command, CommandRun, print_help
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.options import print_formats, print_json
 from binlogtool.errors import UsageError, suggest_names, unknown_name_error
-from binlogtool.exit_status import STATUSES, StatusExplanation, find_status_key
+from binlogtool.exit_status_texts import STATUSES, StatusExplanation, find_status_key
 from binlogtool.findings import EXPLANATIONS, Explanation
 from binlogtool.terminal.escape import escape
 

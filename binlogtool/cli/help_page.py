@@ -184,7 +184,7 @@ def _write_end(
     page: _PageWriter, command: str, examples: Sequence[tuple[str, str]], outputs: Sequence[str], title: str
 ) -> None:
     """Write the end of a `--help` page, after the options."""
-    from binlogtool.exit_status import list_command_statuses
+    from binlogtool.exit_status_texts import list_command_statuses
 
     if outputs:
         page.write_heading(title)

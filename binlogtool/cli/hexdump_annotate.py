@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -29,7 +29,7 @@ from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 if TYPE_CHECKING:
     from binlogtool import LogComparison
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.schema.annotated_bytes import AnnotatedPiece
+    from binlogtool.schema.annotation_types import AnnotatedPiece
     from binlogtool.terminal.hexdump import HexdumpOptions
 
 
@@ -68,7 +68,7 @@ def hexdump_options(
         depth=options.depth,
         squeeze=not options.no_squeeze,
         border="ascii" if out.ascii else "unicode",
-        color=run.use_colour(out),
+        color=run.is_colour_used(out),
     )
 
 
@@ -102,7 +102,7 @@ def _write_differences(
     run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination, form: str
 ) -> int:
     """Write the differences in the form; return their number."""
-    from binlogtool.report.annotated_bytes import DiffJsonWriter, DiffPage, DiffPicture, DiffText
+    from binlogtool.report.render_annotated_bytes import DiffJsonWriter, DiffPage, DiffSvg, DiffText
     from binlogtool.terminal.escape import escape
 
     parts = _with_diff_progress(run, comparison)
@@ -112,7 +112,7 @@ def _write_differences(
             out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
         out.write_lines(lines.render(parts))
         return lines.difference_count
-    writer: DiffJsonWriter | DiffPage | DiffPicture = DiffPicture(comparison)
+    writer: DiffJsonWriter | DiffPage | DiffSvg = DiffSvg(comparison)
     if form != "svg":
         writer = (DiffJsonWriter if form == "json" else DiffPage)(comparison, shows_all=options.all)
     for data in writer.encode(parts):
@@ -126,7 +126,7 @@ def _refuse_selection(options: HexdumpCommandOptions) -> None:
         raise click.UsageError(
             f"--{name_given.replace('_', '-')} cannot be used with --diff, which compares whole files."
         )
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
     if options.selection.build(on_damage="skip") != Selection():
         raise click.UsageError("--diff compares whole files; options that select records cannot be used with it.")
@@ -168,7 +168,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
         )
         size, pieces = annotated_log.size, annotated_log.pieces
         if form == "html" and size is not None and _is_whole_file(annotate_options):
-            from binlogtool.report.annotated_bytes import check_page_size
+            from binlogtool.report.render_annotated_bytes import check_page_size
 
             check_page_size(annotated_log.file, size)
         if form == "json" and size is None:  # the SVG needs its size before the fields
@@ -191,7 +191,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
 
 def _make_annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
     """Return the options for the library, without a selection if it would select everything."""
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
     record_selection = options.selection.build(on_damage="skip")
     is_restricted = replace(record_selection, live=False) != Selection()
@@ -220,7 +220,7 @@ def _with_progress(
 def _write_json(
     run: CommandRun, name: str, size: int | None, pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.report.annotated_bytes import encode_annotation
+    from binlogtool.report.render_annotated_bytes import encode_annotation
 
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     rows = (row for piece in _with_progress(run, pieces, findings, size) for row in piece.rows)
@@ -238,7 +238,7 @@ def _is_whole_file(options: dict[str, Any]) -> bool:
 def _write_html(
     run: CommandRun, page_facts: tuple[str, str, int | None], pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.report.annotated_bytes import AnnotationPage
+    from binlogtool.report.render_annotated_bytes import AnnotationPage
 
     page = AnnotationPage(*page_facts, joins=True)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)

@@ -17,12 +17,12 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli import options
-from binlogtool.cli.command import Command, CommandRun, build_command_group
+from binlogtool.cli.click_command_tree import Command, CommandRun, build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.help_page import OWN_GROUP, describe_option, group_options
 from binlogtool.cli.options import option
 from binlogtool.errors import InputOutputError, unknown_name_error
-from binlogtool.exit_status import STATUSES, list_command_statuses
+from binlogtool.exit_status_texts import STATUSES, list_command_statuses
 
 # --- Manual pages from the command group ---
 

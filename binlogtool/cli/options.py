@@ -21,8 +21,8 @@ from binlogtool.limits import parse_size, shorten
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from binlogtool.cli.command import CommandRun
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.cli.click_command_tree import CommandRun
+    from binlogtool.core.record_and_selection_types import Selection
     from binlogtool.format_api.format import Format
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
@@ -65,7 +65,7 @@ complete_command_name = _complete_from_module("binlogtool.cli.command_table:COMM
 @_complete_from
 def complete_explain_id(_ctx: click.Context) -> list[str]:
     """Complete the arguments of `explain`: findings and exit statuses."""
-    from binlogtool.exit_status import STATUSES
+    from binlogtool.exit_status_texts import STATUSES
     from binlogtool.findings import EXPLANATIONS
 
     return [*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))]
@@ -642,7 +642,7 @@ class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a time is invalid, or the options contradict each other.
         """
-        from binlogtool.core.record_selection import Selection, check_where
+        from binlogtool.core.record_and_selection_types import Selection, check_where
 
         if self.tail is not None and self.limit is not None:
             raise UsageError("--tail and --limit cannot be combined")
@@ -686,7 +686,7 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InputOutputError, UsageError: see `binlogtool.read_hints`.
         """
-        from binlogtool.core.record_selection import add_selection_hints
+        from binlogtool.core.record_and_selection_types import add_selection_hints
 
         values = msgspec.structs.asdict(self)
         hints = binlogtool.read_hints(**values) if any(values.values()) else None
@@ -705,7 +705,7 @@ def report_unmatched_schema(run: CommandRun, paths: tuple[str, ...], hints: binl
         return
     with binlogtool.open(paths, **run.settings.make_read_options(hints)) as log:
         if text := log.find_unmatched_schema():
-            run.say(text, level=-1)
+            run.print_diagnostic(text, level=-1)
 
 
 class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -781,7 +781,7 @@ def print_formats(run: CommandRun) -> int:
             out.write_line(f"{format_.name:<24}{format_.title}")
             out.write_line(f"{'':<24}{' '.join(format_.files.patterns)}")
     for name, reason in formats.find_broken_plugins().items():
-        run.say(f"the plug-in format {name} cannot be loaded: {reason}")
+        run.print_diagnostic(f"the plug-in format {name} cannot be loaded: {reason}")
     return 0
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from binlogtool.cli.command import GlobalSettings
-    from binlogtool.terminal.progress import ProgressDisplay
+    from binlogtool.cli.click_command_tree import GlobalSettings
+    from binlogtool.terminal.progress_display import ProgressDisplay
 
 
 # --- Protection of inputs and other outputs ---

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -24,7 +24,7 @@ from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+    from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 
@@ -80,7 +80,7 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
     run.cancel_time_limit()
     for result in results:
         if result.incomplete_reason is not None:
-            run.say(f"{result.path}: {result.incomplete_reason}; the result is partial", level=-1)
+            run.print_diagnostic(f"{result.path}: {result.incomplete_reason}; the result is partial", level=-1)
     is_unknown = [one.is_encrypted or one.incomplete_reason is not None for one in results]
     return select_exit_code(
         [6 if lost else int(not one.is_clean) for one, lost in zip(results, is_unknown, strict=True)]
@@ -93,7 +93,7 @@ def _report_separate_snapshots(run: CommandRun, results: list[ReplayResult]) -> 
     snapshots = [one for one in results if one.details.get("snapshot") is not None]
     if logs and snapshots:
         text = f"{logs[0].path} has no snapshot, and {snapshots[0].path} has one; each was replayed alone"
-        run.say(
+        run.print_diagnostic(
             f"{text}: if they are wal_dir and memtx_dir of one server, copy the files of both into one directory and "
             "name that directory",
             level=-1,

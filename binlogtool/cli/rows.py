@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.api import spool_standard_input
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.dump import report_finding, report_statements
 from binlogtool.cli.options import (
     PATH,
@@ -28,14 +28,14 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.core.record_selection import FileFinding
+from binlogtool.core.record_and_selection_types import FileFinding
 from binlogtool.errors import RefusedError, UsageError, join_names, suggest_names
 from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
 _FORMS = ("text", "csv", "jsonl", "arrow")
 _MANY_TABLES = ("text", "jsonl")
@@ -92,9 +92,11 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             run.progress.records += rows.row_count or 0
             remaining = None if remaining is None else remaining - (rows.row_count or 0)
             if not rows.row_count and table in selection.objects:
-                run.say(f"the selection contains no row of {table}")
+                run.print_diagnostic(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
-                run.say(f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
+                run.print_diagnostic(
+                    f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
+                )
             troubles += rows.findings
         report_statements(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
@@ -102,7 +104,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             without_objects = replace(selection, objects=(), exclude_objects=())
             unmatched = log.find_unmatched(without_objects, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
-                run.say(text)
+                run.print_diagnostic(text)
     report_unmatched_schema(run, options.paths, options.hints.read())
     _report_troubles(run, troubles)
     return run.status
@@ -110,7 +112,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
 
 def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
     """Report each finding once, though the log is read for each table; one for those that say the same of one file."""
-    from binlogtool.report.format_text import format_repeats, group_repeats
+    from binlogtool.report.format_numbers_and_names import format_repeats, group_repeats
 
     places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
     groups = group_repeats((one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message))
@@ -197,7 +199,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         unmatched = log.find_unmatched(where_to_look, 0)
         unmatched.require_none()
         for text in (f"the selection contains no row of {join_names(absent)}", *unmatched.absent):
-            run.say(text)
+            run.print_diagnostic(text)
         return []
     if not selection.objects:
         raise UsageError(f"--exclude-object leaves out all tables of the log: {join_names(known)}")

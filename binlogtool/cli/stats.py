@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.dump import read_parts, report_finding, report_statements
 from binlogtool.cli.options import (
     PATH,
@@ -26,8 +26,8 @@ from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
     import binlogtool
-    from binlogtool.core.record_selection import FileFinding, RecordBlock
-    from binlogtool.report.stats import LogStats, TransactionStats
+    from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock
+    from binlogtool.report.record_statistics import LogStats, TransactionStats
 
 
 class StatsOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +49,15 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
     require_paths(options.paths)
     if options.by == "transaction":
         return _print_transactions(run, options)
-    from binlogtool.report import stats
+    from binlogtool.report import record_statistics
 
     if options.chart is not None and not options.chart.lower().endswith(_CHART_SUFFIXES):
         raise UsageError(f"--chart {options.chart}: charts are SVG or HTML; use a name that ends in .svg or .html")
-    encoders = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
+    encoders = {
+        "text": record_statistics.encode_series_text,
+        "json": record_statistics.encode_series_json,
+        "csv": record_statistics.encode_series_csv,
+    }
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_records(run, options)
     run.report_skipped_files()
@@ -67,14 +71,14 @@ def _run_stats(run: CommandRun, options: StatsOptions) -> int:
 
 def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
     """Print the largest and longest transactions."""
-    from binlogtool.report import stats
+    from binlogtool.report import record_statistics
 
     if options.chart is not None or options.bucket != "auto":
         raise UsageError("--by transaction has no time steps: it cannot be combined with --chart or --bucket")
     encoders = {
-        "text": stats.encode_transactions_text,
-        "json": stats.encode_transactions_json,
-        "csv": stats.encode_transactions_csv,
+        "text": record_statistics.encode_transactions_text,
+        "json": record_statistics.encode_transactions_json,
+        "csv": record_statistics.encode_transactions_csv,
     }
     form = run.settings.choose_output_format(tuple(encoders))
     figures = _count_transactions(run, options)
@@ -89,14 +93,14 @@ _CHART_SUFFIXES = (".svg", ".html", ".htm")
 
 def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
     """Render the chart in the format given by the suffix of the file name."""
-    from binlogtool.report.stats import render_chart
+    from binlogtool.report.record_statistics import render_chart
     from binlogtool.report.verify_html import render_chart_page
 
     return (render_chart_page if name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
 
 
 def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
-    from binlogtool.report.stats import RowCounter, SeriesCounter
+    from binlogtool.report.record_statistics import RowCounter, SeriesCounter
 
     series, row_counter = SeriesCounter(options.by, options.bucket), RowCounter() if options.rows else None
     for block in _read_blocks(run, options, reads_rows=options.rows):
@@ -106,11 +110,11 @@ def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
 
 def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) -> Iterator[RecordBlock]:
     """Yield the selected records, and report damage. reads_rows: decode the bodies, too."""
-    from binlogtool.core.record_selection import FileFinding, RecordBlock
+    from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock
 
     selection = options.selection.build(on_damage="skip")
     if selection.limit is not None:
-        run.say("--limit counts the records that are read; --top N limits the list")
+        run.print_diagnostic("--limit counts the records that are read; --top N limits the list")
     log_hints = options.hints.read(selection, script=reads_rows)
     decode = "full" if reads_rows else "frame"
 
@@ -126,7 +130,7 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
 
 
 def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:
-    from binlogtool.report.stats import TransactionCounter
+    from binlogtool.report.record_statistics import TransactionCounter
 
     counter = TransactionCounter(options.top or _DEFAULT_TOP)
     for block in _read_blocks(run, options, reads_rows=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -25,7 +25,7 @@ from binlogtool.report.finding_policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
+    from binlogtool.repair.plan_types import RepairPlan, RepairPolicy, RepairResult
 
 
 _UNCHANGED = "nothing was changed"
@@ -83,9 +83,9 @@ def _check_can_confirm(options: TruncateOptions) -> None:
 def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
     """Report the changes on standard error, if the normal output could not be written."""
     for file in applied.files:
-        run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
+        run.print_diagnostic(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
     if applied.undo is not None:
-        run.say(f"binlogtool undo --apply {applied.undo} undoes it")
+        run.print_diagnostic(f"binlogtool undo --apply {applied.undo} undoes it")
 
 
 class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def policy(self) -> RepairPolicy:
         """The repair policy that the options allow."""
-        from binlogtool.repair.plan import RepairPolicy
+        from binlogtool.repair.plan_types import RepairPolicy
 
         return RepairPolicy(
             max_loss=self.max_loss,
@@ -175,24 +175,24 @@ class _TruncateRunner:
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed the changes."""
         import binlogtool
-        from binlogtool.report.format_text import quote_for_shell
+        from binlogtool.report.format_numbers_and_names import quote_for_shell
 
         plan = None if path == "-" else binlogtool.plan_finish(path)
         if plan is None:
             return
         for name, action in plan.files:
-            self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
+            self._run.print_diagnostic(f"interrupted {plan.direction}: {name}: {action}", level=-1)
         if plan.files and not self._options.yes:
             folder = os.path.dirname(plan.intent)
             if not self._run.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?"):
                 raise RefusedError(f"{path}: not confirmed; nothing was changed")
         applied = binlogtool.finish_repair(path)
         if applied is None:
-            self._run.say(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
+            self._run.print_diagnostic(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
         elif plan.direction == "undo":
-            self._run.say(f"{path}: finished the interrupted undo of {applied.undo}")
+            self._run.print_diagnostic(f"{path}: finished the interrupted undo of {applied.undo}")
         else:
-            self._run.say(
+            self._run.print_diagnostic(
                 f"{path}: finished the interrupted repair; binlogtool undo "
                 f"{quote_for_shell(str(applied.undo))} undoes it"
             )
@@ -212,7 +212,7 @@ class _TruncateRunner:
 
     def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
-        from binlogtool.report.format_text import format_quantity
+        from binlogtool.report.format_numbers_and_names import format_quantity
 
         options = self._options
         if options.to_file is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import PATH, network_option, option, require_paths
 from binlogtool.cli.truncate_to_durable import has_terminal, report_unprinted_changes
 from binlogtool.errors import RefusedError

@@ -10,7 +10,7 @@ import msgspec
 
 from binlogtool import __version__
 from binlogtool.cli import options
-from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.click_command_tree import Command, CommandRun
 from binlogtool.cli.options import (
     AGE,
     DURATION,
@@ -36,7 +36,7 @@ from binlogtool.report.finding_policy import (
 )
 
 if TYPE_CHECKING:
-    from binlogtool.cli.run_verify import VerifyState
+    from binlogtool.cli.run_verify_jobs import VerifyState
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
     from binlogtool.verification.verify_report import Report
 
@@ -80,7 +80,7 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
-    from binlogtool.cli.run_verify import VerifyJob, VerifyOptions, collect_reports
+    from binlogtool.cli.run_verify_jobs import VerifyJob, VerifyOptions, collect_reports
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
@@ -125,7 +125,7 @@ def _load_state(run: CommandRun, path: str) -> VerifyState:
     """Load the results of earlier runs that had the same options."""
     from msgspec.structs import asdict
 
-    from binlogtool.cli.run_verify import VerifyState, fingerprint_options
+    from binlogtool.cli.run_verify_jobs import VerifyState, fingerprint_options
 
     context = click.get_current_context()
     values = {**context.params, **asdict(run.settings)}
@@ -159,7 +159,7 @@ def _print_report(
             for line in render_verify_text(
                 report,
                 exit_code=run.status,
-                paint=make_painter(run.use_colour(out)),
+                paint=make_painter(run.is_colour_used(out)),
                 list_names=names,
                 min_severity=min_severity,
                 named_paths=named_paths,

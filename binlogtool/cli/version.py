@@ -11,7 +11,7 @@ from binlogtool import __version__
 from binlogtool.errors import BinlogtoolError
 
 if TYPE_CHECKING:
-    from binlogtool.cli.command import CommandRun
+    from binlogtool.cli.click_command_tree import CommandRun
 
 
 _DEPENDENCIES = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")

@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core.decode_batches import BlockDecoder, read_member_columns
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
-from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, join_names, suggest_names
 from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
@@ -27,7 +27,7 @@ from binlogtool.schema.json_line_codegen import MemberListWriter
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import Batch
-    from binlogtool.format_api.row_outputs import ScriptOptions
+    from binlogtool.format_api.row_output_interfaces import ScriptOptions
     from binlogtool.schema.json_body_codegen import BatchAddresses
 
 # --- Rows of a script selected by a condition ---

@@ -13,7 +13,7 @@ from binlogtool.core.record_filter import NUMBERED_GTID, RecordFilter, gtid_sour
 from binlogtool.core.scan import DamagedRange
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.row_outputs import ScriptWriter
+from binlogtool.format_api.row_output_interfaces import ScriptWriter
 
 _MAX_CHECKED = 10_000
 """Maximum number of lost transactions that are compared with the selection."""
@@ -29,7 +29,7 @@ class SelectedDamage:
         self._waiting: list[tuple[LogFile, Finding]] = []
         self._txn_before: str | None = None
 
-    def set_aside(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
+    def hold_damage(self, file: LogFile, damage: DamagedRange, script: ScriptWriter | None) -> bool:
         """Keep damage until the next transaction is known; False if a selected one is open: the damage is in it."""
         if not self._filter.transactions or (script is not None and script.has_open_transaction):
             return False
@@ -38,7 +38,9 @@ class SelectedDamage:
         self._waiting += [(file, one) for one in damage.findings]
         return True
 
-    def read_batch(self, file: LogFile, batch: Batch) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
+    def decide_damage_before_batch(
+        self, file: LogFile, batch: Batch
+    ) -> tuple[bool, list[tuple[LogFile, Finding]]] | None:
         """Note the transactions of a batch; return the decided findings, and whether they concern the selection."""
         envelope = file.format.output.decode_envelopes(file.layout.context, batch, 0, batch.records.count)
         txns = [str(one) for one in envelope.txn if one is not None]

@@ -27,6 +27,14 @@ from msgspec import json
 from msgspec.structs import replace
 
 from binlogtool import limits
+from binlogtool.core.record_and_selection_types import (
+    FileFinding,
+    InnerPosition,
+    RecordBlock,
+    RecordChecksum,
+    RowBatch,
+    SqlFragment,
+)
 from binlogtool.core.record_filter import (
     MAX_BLOCK_RECORDS,
     MAX_GAP,
@@ -37,14 +45,6 @@ from binlogtool.core.record_filter import (
     next_fallback_count,
     runs_to_byte_mask,
     split_runs_into_blocks,
-)
-from binlogtool.core.record_selection import (
-    FileFinding,
-    InnerPosition,
-    RecordBlock,
-    RecordChecksum,
-    RowBatch,
-    SqlFragment,
 )
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import UsageError
@@ -70,7 +70,7 @@ from binlogtool.format_api.layout import (
     flatten_batch,
     to_int_list,
 )
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     CompiledTableReader,
     EventGroupReader,
     EventRows,
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from binlogtool.core.apply_where import CompiledCondition, RowCondition
     from binlogtool.limits import Limits
     from binlogtool.query.evaluate import ColumnValues, Condition
+    from binlogtool.schema.frame_scan_loop import Backend
     from binlogtool.schema.json_body_codegen import WrittenRecords
     from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
-    from binlogtool.schema.scanner import Backend
 
 
 # --- Long values on their way to JSON output ---
@@ -242,7 +242,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     ) -> Iterator[tuple[int, int, EnvelopeColumns]]:
         """Yield runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
         end = batch.records.count if end is None else end
-        if record_filter.lacks_statements(batch, begin, end):
+        if record_filter.has_no_statements(batch, begin, end):
             return
         if can_select_compiled(batch, record_filter):
             for runs, envelope in self._select_compiled(batch, record_filter, begin, end):
@@ -308,7 +308,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
                     yield self.make_block(batch, *runs[0], envelope)
             return
         if record_filter.is_by_names_only and self.script is None and not batch.inner:
-            if not record_filter.lacks_statements(batch, 0, batch.records.count):
+            if not record_filter.has_no_statements(batch, 0, batch.records.count):
                 yield from self._select_marked(batch, record_filter)
             return
         if not record_filter.is_by_number_only or (batch.inner and not inside):
@@ -336,13 +336,13 @@ class BlockDecoder(msgspec.Struct, frozen=True):
 
     def _select_range(self, batch: Batch, record_filter: RecordFilter, start: int, stop: int) -> Iterator[RecordRange]:
         for first, last in record_filter.select_runs(batch, start, stop, None):
-            self._learn_from(batch, start, first)
+            self._decode_unselected_envelopes(batch, start, first)
             yield RecordRange(self, batch, first, last)
             start = last
         if not record_filter.is_done:
-            self._learn_from(batch, start, stop)
+            self._decode_unselected_envelopes(batch, start, stop)
 
-    def _learn_from(self, batch: Batch, start: int, stop: int) -> None:
+    def _decode_unselected_envelopes(self, batch: Batch, start: int, stop: int) -> None:
         """Decode envelopes of records that are not selected, as formats learn names from them."""
         if start < stop:
             self.decode_envelopes(batch, start, stop)

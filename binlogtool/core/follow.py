@@ -38,8 +38,7 @@ from binlogtool.core.open_file import (
     open_source,
 )
 from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last
-from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     FollowLoss,
     ReadOptions,
@@ -49,6 +48,7 @@ from binlogtool.core.record_selection import (
     is_sequence_position,
     split_file_prefix,
 )
+from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, UnknownFormatError, UsageError
@@ -124,7 +124,7 @@ class FollowedFile(msgspec.Struct):
 
     # -- the descriptor --------------------------------------------------------------------------------------------
 
-    def hold(self) -> bool:
+    def open_if_closed(self) -> bool:
         """Open the file if it is not open yet; False = the file no longer exists."""
         if self.handle is not None:
             return True
@@ -421,7 +421,7 @@ class LogFollower:
         for path, file in list(self._followed.items()):
             if file.handle is None and (path in self._newest_paths or (file.size < 0 and held_count < MAX_HELD_FILES)):
                 held_count += 1
-                if not file.hold() and file.size < 0:
+                if not file.open_if_closed() and file.size < 0:
                     del self._followed[path]  # the file appeared and vanished
         self._listed_at = time.monotonic()
 

@@ -14,9 +14,9 @@ from itertools import islice
 import msgspec
 
 from binlogtool.core.open_file import LogFile, is_stream_path, is_url
-from binlogtool.core.progress import strip_compressed_suffix
+from binlogtool.core.record_and_selection_types import FileFinding, Selection, is_nothing
 from binlogtool.core.record_filter import RecordFilter
-from binlogtool.core.record_selection import FileFinding, Selection, is_nothing
+from binlogtool.core.report_progress import strip_compressed_suffix
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity, make_finding

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import ReadOptions, RecordBlock, Selection
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Format
 

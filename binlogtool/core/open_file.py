@@ -25,9 +25,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core import progress
+from binlogtool.core import report_progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream, find_method
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
+from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, strip_compressed_suffix
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
@@ -488,7 +488,7 @@ class Window:
             self.base, self.length = start, max(kept_bytes, 0)
             read = self._source.read_at(self.end, view[self.length : capacity])
         self.length += read
-        progress.report_advance(self._source.name, self.end, read)
+        report_progress.report_advance(self._source.name, self.end, read)
         self.ended = self.length < capacity
 
     def skip_hole(self, offset: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core import progress
+from binlogtool.core import report_progress
 from binlogtool.core.damage_in_selection import SelectedDamage
 from binlogtool.core.decode_batches import (
     BlockDecoder,
@@ -39,12 +39,7 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.record_filter import (
-    RecordFilter,
-    RecordRange,
-    gtid_selection,
-)
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     ReadOptions,
     Record,
@@ -63,6 +58,11 @@ from binlogtool.core.record_selection import (
     refuse_where,
     select_nothing,
 )
+from binlogtool.core.record_filter import (
+    RecordFilter,
+    RecordRange,
+    gtid_selection,
+)
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.salvage_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
@@ -71,7 +71,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, U
 from binlogtool.findings import CHANGED_LATER, ORDER_IDS, SET_LINK_IDS, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     ChangeReader,
     CompiledTableReader,
     DatabaseRenames,
@@ -256,7 +256,7 @@ class LogFiles:
         self._opened_files: list[LogFile] = []
         self._shared: dict[str, Any] = {}
         self._carried_states: list[tuple[str, Any]] = []
-        progress.report_pass_start(total_size(path for path, _, _ in files))
+        report_progress.report_pass_start(total_size(path for path, _, _ in files))
 
     @property
     def files(self) -> tuple[LogFile, ...]:
@@ -590,7 +590,7 @@ class LogReader(LogFiles):
             if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
                 label = "wrong order" if item.finding.id in ORDER_IDS else "left out here"
                 gap_text = f"{label}: {item.file}: {_format_range(item.finding)}{item.finding.message}"
-                yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
+                yield from (ScriptText(script.handle_missing_records(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
             yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
             if stop_findings:
@@ -723,7 +723,7 @@ class LogReader(LogFiles):
             found = item.finding if isinstance(item, FileFinding) else None
             if found is not None and found.severity is Severity.ERROR and found.id not in SET_LINK_IDS:
                 for reader in readers.values():
-                    reader.note_gap()
+                    reader.handle_missing_records()
 
     def event_groups(self, selection: Selection) -> Iterator[SelectedEventGroup | FileFinding]:
         """Yield the event groups of a server's log, in order; damage between them is yielded as `FileFinding`.
@@ -836,7 +836,7 @@ class LogReader(LogFiles):
                             reads_later = options.reads_on and links.has_selected
                             yield from _make_unselected(file.path, segment.findings, reads_later=reads_later)
                             continue
-                        if damage is not None and batch is None and damage.set_aside(file, segment, decoder.script):
+                        if damage is not None and batch is None and damage.hold_damage(file, segment, decoder.script):
                             continue
                         yield from (
                             _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
@@ -847,7 +847,7 @@ class LogReader(LogFiles):
                             yield from decode_all_rows(segment, decoder, record_filter)
                             batch = None
                     if batch is not None:
-                        decided = None if damage is None else damage.read_batch(file, batch)
+                        decided = None if damage is None else damage.decide_damage_before_batch(file, batch)
                         for found in _decide_damage(decided, links.has_selected):
                             yield found
                             if _ends_reading(selection, found):

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
+from binlogtool.core.record_and_selection_types import (
+    LogPosition,
+    RecordBlock,
+    Selection,
+    is_gtid_position,
+    parse_position,
+)
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import (
     EnvelopeColumns,
@@ -187,7 +193,7 @@ class RecordFilter(msgspec.Struct):
 
         Args:
             file_selection: the part of the selection that applies to this file
-                (`core.record_selection.limit_selection_to_files`).
+                (`core.record_and_selection_types.limit_selection_to_files`).
             output: the output rules of the file's format.
             page_size: bytes of a page of the file, see `LogFileLayout.page_size`.
 
@@ -317,7 +323,7 @@ class RecordFilter(msgspec.Struct):
             indexes = sorted(self._match_statements(batch, indexes[0], indexes[-1] + 1).intersection(indexes))
         return indexes
 
-    def lacks_statements(self, batch: Batch, start: int, stop: int) -> bool:
+    def has_no_statements(self, batch: Batch, start: int, stop: int) -> bool:
         """Return True if only statements are selected, whatever their transaction, and `[start, stop)` has none."""
         s = self.selection
         needs_transactions = self.transactions or s.xid is not None or s.origins or s.exclude_origins
@@ -347,7 +353,7 @@ class RecordFilter(msgspec.Struct):
                 continue
             locate = partial(_locate_record, batch, position.kind)
             if position.kind == "offset":
-                self._note_inside(batch, position.value, is_start=is_start)
+                self._report_position_inside_record(batch, position.value, is_start=is_start)
             if batch.positions is None and isinstance(indexes, range):
                 at = bisect_left(indexes, position.value, key=locate)
                 indexes = indexes[at:] if is_start else indexes[:at]
@@ -355,7 +361,7 @@ class RecordFilter(msgspec.Struct):
                 indexes = [i for i in indexes if (locate(i) >= position.value) is is_start]
         return indexes
 
-    def _note_inside(self, batch: Batch, offset: int, *, is_start: bool) -> None:
+    def _report_position_inside_record(self, batch: Batch, offset: int, *, is_start: bool) -> None:
         """Note a position that lies inside a record of the batch: records are selected by where they begin."""
         count = batch.records.count
         if batch.positions is not None or not count or not _locate_record(batch, "offset", 0) < offset:

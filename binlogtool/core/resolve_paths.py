@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core import progress
+from binlogtool.core import report_progress
 from binlogtool.core.compressed_stream import COMPRESSED_HEADS
 from binlogtool.core.open_file import (
     FileSource,
@@ -36,7 +36,7 @@ from binlogtool.core.open_file import (
     read_head,
     read_range,
 )
-from binlogtool.core.progress import (
+from binlogtool.core.report_progress import (
     COMPRESSED,
     COMPRESSED_SUFFIXES,
     DESTROYED_LOG,
@@ -244,7 +244,11 @@ def find_logs(directory: str, only_format: Format | None, skip_unlistable: bool 
     candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
     is_named = only_format is not None
     entries = list(_walk_directory(directory))  # again, now that the formats are loaded: files come and go
-    skipped = [SkippedFile(name, kind) for name, kind in _mark_links(directory, entries, candidates) if kind != FILE]
+    skipped = [
+        SkippedFile(name, kind)
+        for name, kind in _mark_links_that_lead_outside(directory, entries, candidates)
+        if kind != FILE
+    ]
     unlistable = [os.path.join(directory, one.name) for one in skipped if one.kind == UNLISTABLE]
     if unlistable and not skip_unlistable:
         raise InputOutputError(f"{unlistable[0]}: the directory cannot be listed; check its owner and mode")
@@ -257,7 +261,7 @@ def find_logs(directory: str, only_format: Format | None, skip_unlistable: bool 
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
-def _mark_links(
+def _mark_links_that_lead_outside(
     directory: str, entries: Iterable[tuple[str, str]], candidates: Sequence[Format]
 ) -> Iterator[tuple[str, str]]:
     """Yield the entries, with the kind of links that are named like logs and lead out of the listed files."""
@@ -543,7 +547,7 @@ def resolve_path(path: str, format_name: str, skip_unlistable: bool = False) -> 
 def resolve_logs(path: str, format_name: str) -> list[LogGroup]:
     """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
     resolved = resolve_path(path, format_name)
-    progress.report_skipped_files(path, resolved.skipped)
+    report_progress.report_skipped_files(path, resolved.skipped)
     return resolved.groups
 
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from binlogtool.core import unpack_payloads
 from binlogtool.core.damage_causes import MAX_FRAME_BYTES, candidate_bits, find_hidden_frame
 from binlogtool.core.open_file import Source, Window, WindowSource
-from binlogtool.core.record_selection import RecordBlock, RecordChecksum
+from binlogtool.core.record_and_selection_types import RecordBlock, RecordChecksum
 from binlogtool.core.scan import DamagedRange, SalvagedRecords, Scan
 from binlogtool.core.unpack_payloads import FrameRun, PayloadReader
 from binlogtool.format_api.layout import Batch, SalvageAssembler, UnprovenRecords
-from binlogtool.schema.scanner import Scanner, StopReason
+from binlogtool.schema.frame_scan_loop import Scanner, StopReason
 
 if TYPE_CHECKING:
     from binlogtool.core.decode_batches import BlockDecoder

@@ -21,7 +21,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, Format
 from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, FrameLevel, LogFileLayout
 from binlogtool.limits import MIB, Limits
-from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
+from binlogtool.schema.frame_scan_loop import Backend, Scanner, ScanStop, StopReason
 
 # --- Segments of one pass over a file, in order ---
 
@@ -522,7 +522,7 @@ class Scan(ScanAccounting):
                     self.over_limit = (
                         f"a record of {needed_end - position:,} bytes is over the limit (--max record=SIZE)"
                     )
-            if self._switch_level(window, position):
+            if self._switch_level_if_needed(window, position):
                 scanner, need = self._get_scanner(), position + 1
                 continue
             resumed_at = yield from self._handle_damage(window, position, stop)
@@ -539,7 +539,7 @@ class Scan(ScanAccounting):
             self._scanners[id(frame.schema)] = level_and_scanner
         return level_and_scanner[1]
 
-    def _switch_level(self, window: Window, position: int) -> bool:
+    def _switch_level_if_needed(self, window: Window, position: int) -> bool:
         """Return True if another level applies from the frame at `position` on; never twice at the same offset."""
         frame = self.layout.frame
         if frame.next_level is None or position == self._level_changed_at:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection, format_time
 from binlogtool.core.record_filter import (
     NUMBERED_GTID,
     RecordFilter,
@@ -20,7 +21,6 @@ from binlogtool.core.record_filter import (
     split_gtid_sets,
     split_position_gtids,
 )
-from binlogtool.core.record_selection import RecordBlock, Selection, format_time
 from binlogtool.errors import UsageError, join_names, suggest_names
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from binlogtool.format_api.layout import (
 )
 from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError
 from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.schema.frame_scan_loop import Backend, Scanner, ScanStop, StopReason
 from binlogtool.schema.native_library import concatenate_columns, copy_column, has_any_value
-from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
 
 # --- Findings about bad frames and rows ---
 
@@ -534,11 +534,13 @@ class PayloadReader(msgspec.Struct):
         assert pieces[0] is not None
         return PartlyBadFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
 
-    def make_row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
+    def make_row_scanner_and_row_start_scanner(self, row_level: RowLevel) -> tuple[Scanner, Scanner | None]:
         """Return the scanner of rows, and the scanner that reads only the beginning of rows (None = not supported)."""
-        self._single_row_scanner = self._single_row_scanner or self.backend.make_scanner(level.schema, level.columns)
-        if self._framed_row_scanner is None and level.framed is not None:
-            self._framed_row_scanner = self.backend.make_scanner(level.framed, level.columns, 1)
+        self._single_row_scanner = self._single_row_scanner or self.backend.make_scanner(
+            row_level.schema, row_level.columns
+        )
+        if self._framed_row_scanner is None and row_level.framed is not None:
+            self._framed_row_scanner = self.backend.make_scanner(row_level.framed, row_level.columns, 1)
         return self._single_row_scanner, self._framed_row_scanner
 
     def _stored_checksum(self, table: ColumnTable, index: int) -> int:
@@ -558,7 +560,7 @@ class _RowWalker:
         self.findings: list[Finding] = []
         self.lost_bytes = 0
         self._level, self._arena, self._start, self._end = level, arena, start, end
-        self._row_scanner, self._framed_scanner = payloads.make_row_scanners(level)
+        self._row_scanner, self._framed_scanner = payloads.make_row_scanner_and_row_start_scanner(level)
 
     def walk(self, offset: int, size: int) -> None:
         """Walk over all rows. offset, size: position and size of the frame in the file."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.decode_batches import SelectedEventGroup
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     FileFinding,
     ReadOptions,
     Selection,
@@ -30,7 +30,7 @@ from binlogtool.export.manifest import (
     ReadRequest,
 )
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     DEFAULT_MAX_FILE_SIZE,
@@ -40,7 +40,7 @@ from binlogtool.formats.binlog_events.write_mariadb_binlog import (
     parse_gtid,
     record_gtid,
 )
-from binlogtool.verification.verify import LogVerifyOptions, verify_paths
+from binlogtool.verification.verify_logs import LogVerifyOptions, verify_paths
 
 # --- Transactions copied to a MariaDB log ---
 
@@ -128,7 +128,7 @@ class BinlogJob(msgspec.Struct):
                 elif not stop:
                     self._record_finding(*part)
                 if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR and part.finding.length:
-                    self.continuity.note_damage()
+                    self.continuity.record_damage()
                 if stop and self.finding_tally.errors:
                     return
             if not self.finding_tally.errors:
@@ -159,9 +159,9 @@ class BinlogJob(msgspec.Struct):
         self._record_finding(file, finding_)
         gtid = finding_.facts.get("gtid")
         if isinstance(gtid, str):
-            self.continuity.note_unread(gtid)
+            self.continuity.record_unread_transaction(gtid)
         else:
-            self.continuity.note_damage()
+            self.continuity.record_damage()
 
     def _write_transaction(self, file: str, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
         try:
@@ -236,7 +236,7 @@ class BinlogJob(msgspec.Struct):
             "server_version": writer.server_version,
             "changed": CHANGED_FIELDS,
         }
-        if self.finding_tally.stops(self.request.selection):
+        if self.finding_tally.stops_conversion(self.request.selection):
             details["stopped_by"] = "result" if checks else "input"
         return self.finding_tally.build_manifest(
             self.request.selection,

@@ -22,14 +22,14 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.export import table_files
 from binlogtool.export.manifest import Manifest
 from binlogtool.export.output_options import TypedRowOptions
+from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import FindingCounter, SpooledDefinitions, SpooledTable, TableMemory, TableSpool
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
-from binlogtool.export.write_final_tables import conform_table
-from binlogtool.export.write_tables import SpoolResult, TaskReader, TypedRows
+from binlogtool.export.write_typed_tables import SpoolResult, TaskReader, TypedRows
 from binlogtool.format_api.encode_json import to_json_text
-from binlogtool.format_api.row_outputs import TableColumn, TableSchema, make_database_table, split_table_name
+from binlogtool.format_api.row_output_interfaces import TableColumn, TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
 
 _EMPTYING = ("TRUNCATE", "DROP")
@@ -226,9 +226,9 @@ class CurrentTable:
             with parquet.ParquetFile(path) as file:
                 for batch in table_files.read_row_groups(file):
                     rows = pa.Table.from_batches([batch])
-                    for row in _within(older, first, len(batch)):
+                    for row in _select_numbers_in_range(older, first, len(batch)):
                         kept[row] = conform_table(rows.slice(row - first, 1), schema).to_pylist()[0]
-                    chosen = _within(wanted, first, len(batch))
+                    chosen = _select_numbers_in_range(wanted, first, len(batch))
                     if len(chosen):
                         found = conform_table(rows.take(pa.array(chosen - first)), schema)
                         yield self._fill_rows(found, chosen.tolist(), links, kept, names).rename_columns(
@@ -282,7 +282,7 @@ def _decode(text: str | None) -> dict[str, Any]:
     return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
 
-def _within(numbers: Any, first: int, count: int) -> Any:
+def _select_numbers_in_range(numbers: Any, first: int, count: int) -> Any:
     """Return the sorted numbers from `first` on, less than `first + count`."""
     return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + count)]
 
@@ -358,7 +358,7 @@ class CurrentTables(FindingCounter):
 
 
 class CurrentRows(TypedRows, frozen=True):
-    """The current rows of tables (`export.write_tables.RowKind`)."""
+    """The current rows of tables (`export.write_typed_tables.RowKind`)."""
 
     @property
     def needs_record_numbers(self) -> bool:

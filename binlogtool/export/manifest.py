@@ -23,8 +23,8 @@ from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
+from binlogtool.core.record_and_selection_types import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.record_filter import gtid_selection
-from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
 from binlogtool.findings import BEYOND_LIMITS, CHANGED_LATER, ENCRYPTED, NOT_REVERSIBLE, ROWS_DIVERGE, Severity
@@ -168,14 +168,14 @@ class FindingTally(msgspec.Struct):
         if len(self.listed) < MAX_LISTED_FINDINGS:
             self.listed.append({"file": file, **finding})
 
-    def stops(self, selection: Selection) -> bool:
+    def stops_conversion(self, selection: Selection) -> bool:
         """Return True if the findings stop a conversion."""
         return self.errors > 0 and selection.on_damage == "stop"
 
     def build_manifest(self, selection: Selection, **members: Any) -> Manifest:
         """Return the manifest of a conversion with these findings; `convert` sets the names of the output."""
         defaults = {
-            "to": "", "output": "", "complete": not self.stops(selection), "on_damage": selection.on_damage,
+            "to": "", "output": "", "complete": not self.stops_conversion(selection), "on_damage": selection.on_damage,
             "inputs": (), "outputs": (), "rows": 0, "damage": 0, "findings": tuple(self.listed),
             "finding_counts": dict(self.counts),
         }  # fmt: skip
@@ -524,9 +524,9 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Files that a job reads, and the options for reading them.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
-    split. histories: state that earlier files carry over to members (`read_log_file`), each as `Hints.earlier`.
+    split. histories: state that earlier files carry over to members (`read_rows_of_one_file`), each as `Hints.earlier`.
     columns, payload: see `export.records_to_arrow.create_layout`. object: the one table or space whose typed rows are
-    read (`single_table`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
+    read (`read_one_table_as_arrow`). unsigned: "data" or "decimal", see `parse_options`. hints: of the user.
     """
 
     members: tuple[TaskFile, ...]
@@ -617,7 +617,7 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
             stop_time=None if times[1] is None else int(times[1]),
             types=_split_names(options.get("types")),
             objects=_split_names(options.get("objects")),
-            where=_check_condition(options.get("where")),
+            where=_check_where(options.get("where")),
         ),
         max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
         _split_names(options.get("columns")),
@@ -661,7 +661,7 @@ def _expand_pattern(path: str) -> list[str]:
     return matches
 
 
-def _check_condition(text: str | None) -> str | None:
+def _check_where(text: str | None) -> str | None:
     """Check a condition, and return its text; it is compiled again where records are read."""
     if text is not None:
         check_where(text)

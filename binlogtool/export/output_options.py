@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import MissingExtraError, UsageError, join_names, suggest_names
 from binlogtool.findings import ROWS_DIVERGE, Finding
-from binlogtool.format_api.row_outputs import TableSchema, make_database_table, split_table_name
+from binlogtool.format_api.row_output_interfaces import TableSchema, make_database_table, split_table_name
 from binlogtool.limits import MIB
 
 # --- Options of typed tables ---

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from binlogtool.core.decode_batches import BlockDecoder, CompiledRun, CompiledRunWriter
 from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, Selection
 from binlogtool.core.record_filter import RecordRange
-from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.encode_json import encode_bodies, findings_to_json, to_json_bytes

@@ -20,14 +20,14 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core.apply_where import ColumnTracker, make_row_condition
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
+from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.errors import UsageError
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_missing_table, describe_other_table
 from binlogtool.export.records_to_arrow import DAMAGE
-from binlogtool.export.row_event_metadata import EventMetadataColumns, EventNames
-from binlogtool.export.row_metadata import (
+from binlogtool.export.row_event_numpy_columns import EventMetadataColumns, EventNames
+from binlogtool.export.row_origin_columns import (
     describe_row_transaction,
     describe_transaction,
     format_place,
@@ -52,7 +52,7 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.findings import SET_LINK_IDS, Finding, Severity
 from binlogtool.format_api.encode_json import findings_to_json, to_json_text
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     CellBuffer,
     CellSlice,
     ColumnCells,
@@ -453,7 +453,7 @@ class RouterSummary(msgspec.Struct):
         """Return True if the next part of the log may continue the open transaction."""
         return self.is_open and (other.ends_earlier or not other.has_begun)
 
-    def note_transaction(self, *, ends: bool) -> None:
+    def record_transaction_boundary(self, *, ends: bool) -> None:
         """Note that a transaction begins, or ends, without a row before."""
         if not self.has_begun:
             self.ends_earlier, self.has_begun = ends and not self.rows_by_file, True
@@ -604,7 +604,7 @@ class TableRouter:
         for item in self._read_log(log, selection, known_tables, part):
             if isinstance(item, FileFinding):
                 if item.finding.id not in SET_LINK_IDS:
-                    self._note_damage(item)
+                    self._record_unreadable_bytes(item)
                 if on_finding(item):
                     self.add_damage_row(item)
             elif isinstance(item, RowBatch):
@@ -643,10 +643,10 @@ class TableRouter:
             self._row_condition.set_block(block)
         for i, content in enumerate(block.bodies):
             if content is not None and content.begins:
-                self._note_begin()
-                self.summary.note_transaction(ends=False)
+                self._record_transaction_begin()
+                self.summary.record_transaction_boundary(ends=False)
             if content is not None and content.described:
-                self._note_tables(content.described)
+                self._add_tables_of_log(content.described)
             is_emptied = (
                 self._keeps_emptied and content is not None and bool(content.emptied or content.dropped_database)
             )
@@ -656,12 +656,12 @@ class TableRouter:
     def _add_row_batch(self, row_batch: RowBatch) -> None:
         """Route the rows of a batch of records that compiled code decoded."""
         events = row_batch.rows
-        self._note_tables(events.described)
+        self._add_tables_of_log(events.described)
         if events.closes:
             self._mark_transaction_end()
         elif events.begins:
-            self._note_begin()
-            self.summary.note_transaction(ends=False)
+            self._record_transaction_begin()
+            self.summary.record_transaction_boundary(ends=False)
         if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
             self._flush_all()
         if not events.runs:
@@ -670,7 +670,7 @@ class TableRouter:
         self._event_bytes += _EVENT_BYTES * len(columns.sizes)
         if (selected := self._select_batch_rows(row_batch, columns.row_count)) is not None:
             columns.select_rows(selected)
-        if columns.mark_commits(events.commits):
+        if columns.mark_last_rows_of_transactions(events.commits):
             self._mark_transaction_end()
         last_row, last_pending = columns.last_row(), None
         last_event = -1 if last_row is None else int(np.searchsorted(columns.ends, last_row, side="right"))
@@ -685,7 +685,7 @@ class TableRouter:
             if last_event in run.event_numbers:
                 last_pending = pending
         self.summary.rows_by_file[row_batch.file] += columns.row_count if selected is None else int(selected.sum())
-        self._note_unfinished(row_batch, columns)
+        self._record_unfinished_transactions(row_batch, columns)
         if not events.open or (last_row is None and int(columns.groups[-1])):
             self._last = None
         elif last_row is not None:
@@ -708,19 +708,19 @@ class TableRouter:
             selected[chosen[skipped + limit - self.summary.rows_by_file.total() :]] = False
         return selected
 
-    def _note_tables(self, tables: Iterable[TableSchema]) -> None:
+    def _add_tables_of_log(self, tables: Iterable[TableSchema]) -> None:
         """Note tables that the log contains."""
         for table in tables:
             self.summary.seen[table.name] = table
             if self._row_condition is not None:
                 self.summary.columns.update(column.name for column in table.columns)
 
-    def _note_begin(self) -> None:
+    def _record_transaction_begin(self) -> None:
         """Note that a transaction begins; the open one, if there is one, has no end."""
         self.summary.add_unfinished(self._describe_open())
         self._last = None
 
-    def _note_unfinished(self, row_batch: RowBatch, columns: EventMetadataColumns) -> None:
+    def _record_unfinished_transactions(self, row_batch: RowBatch, columns: EventMetadataColumns) -> None:
         """Note the transactions without end after which another one begins in a batch."""
         events = row_batch.rows
         for group, event in columns.find_unfinished(events.commits, is_open=events.open):
@@ -732,7 +732,7 @@ class TableRouter:
                 text = describe_transaction(row_batch.file, offset, columns.find_transaction(event))
                 self.summary.add_unfinished(text)
         if columns.groups[-1] or not events.open:
-            self.summary.note_transaction(ends=False)
+            self.summary.record_transaction_boundary(ends=False)
 
     def _describe_open(self) -> str:
         """Return a text about the transaction of the last row; "" if it has ended, or no end is expected."""
@@ -758,7 +758,7 @@ class TableRouter:
 
     def _add_record(self, block: RecordBlock, i: int, content: RecordTableRows) -> None:
         if content.changes is not None and not self._options.may_be_selected(content.changes):
-            content = self._note_other_table(block, i, content, content.changes)
+            content = self._count_unlogged_change_of_other_table(block, i, content, content.changes)
         findings = tuple(filter(self._options.is_relevant, (*block.findings.get(i, ()), *content.findings)))
         meta = record_metadata(block, i, content, findings) | {
             "commit": False if has_transaction_ends(block.format) else None
@@ -806,7 +806,7 @@ class TableRouter:
             self._tables.pop(name, None)
         self._on_rename(old, new)
 
-    def _note_other_table(
+    def _count_unlogged_change_of_other_table(
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema
     ) -> RecordTableRows:
         """Count an unlogged change of a table that is not selected, and drop its findings except notes."""
@@ -822,7 +822,7 @@ class TableRouter:
         if self._last is not None:
             self._last.values[self._last.key] = True
         else:
-            self.summary.note_transaction(ends=True)
+            self.summary.record_transaction_boundary(ends=True)
         self._last = None
 
     def _select_rows(self, rows_of_record: Sequence[TableRow], i: int) -> Iterator[tuple[int, TableRow]]:
@@ -834,7 +834,7 @@ class TableRouter:
             )
         for row_index, row in enumerate(rows_of_record):
             if self.summary.seen.get(row.table.name) is not row.table:
-                self._note_tables((row.table,))
+                self._add_tables_of_log((row.table,))
             if not self.is_selected(row.table) or not (matches if isinstance(matches, bool) else matches[row_index]):
                 continue
             if self.summary.skipped_rows < self._options.skip:
@@ -882,7 +882,7 @@ class TableRouter:
         pending = self._get_pending(display_name(table.name))
         if pending.table is not table:
             check_same_table(pending.table or table, table)
-            self._note_tables((table,))
+            self._add_tables_of_log((table,))
             if not has_names(table):
                 text = f"{table.name}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
                 self.summary.add_remark(text, table.name)
@@ -907,7 +907,7 @@ class TableRouter:
                 self.summary.unplaced.add(display_name(name))
             self._add_row_without_images(pending or self._pending_for_damage(), meta)
 
-    def _note_damage(self, trouble: FileFinding) -> None:
+    def _record_unreadable_bytes(self, trouble: FileFinding) -> None:
         """Note unreadable bytes, which may have contained the end of the open transaction."""
         if trouble.finding.severity is Severity.ERROR:
             self._last = None

@@ -1,7 +1,7 @@
 """Typed rows of tables in a spool: Parquet files of each table, with the columns known at that time.
 
 If these are the final columns, the format of the output is Parquet, and there are no partitions, a file of the spool
-becomes one of the output (`write_final_tables`).
+becomes one of the output (`spool_to_table_files`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 
 from binlogtool import limits
-from binlogtool.core.record_selection import FileFinding
-from binlogtool.export.incremental import KnownTable
+from binlogtool.core.record_and_selection_types import FileFinding
+from binlogtool.export.incremental_positions import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
 from binlogtool.export.table_files import ParquetTableFile
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
 from binlogtool.findings import Finding, finding_to_value
-from binlogtool.format_api.row_outputs import TableSchema
+from binlogtool.format_api.row_output_interfaces import TableSchema
 
 # --- Rows of one table in the spool ---
 
@@ -328,7 +328,7 @@ class FindingCounter:
         """Record a finding; see `table_router.TableRowSink`."""
         self.finding_tally.add(file, finding_to_value(finding), damage=False)
 
-    def note_unread(self, item: FileFinding, *, damage: bool) -> bool:
+    def count_finding_and_return_damage(self, item: FileFinding, *, damage: bool) -> bool:
         """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
         self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
         return damage

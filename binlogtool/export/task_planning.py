@@ -40,7 +40,7 @@ from binlogtool.export.manifest import (
     piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.read_log_file import add_histories
+from binlogtool.export.read_rows_of_one_file import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
 from binlogtool.export.spark_settings import describe_paths, describe_work
 from binlogtool.limits import MIB
@@ -238,7 +238,7 @@ class TableJob(msgspec.Struct, frozen=True):
         """
         members, size = self.build_members(inputs), sum(i.size for i in inputs)
         part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * count)), MAX_SPLIT_SIZE)
-        request, selection = add_histories(self.request_for(members)), self.request.selection
+        request, selection = add_histories(self.build_request(members)), self.request.selection
         can_be_split = count > 1 and can_split(selection)
         scan = scan_inputs(runner, request, part_size if can_be_split else None, lenient=selection.on_damage != "stop")
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
@@ -246,7 +246,7 @@ class TableJob(msgspec.Struct, frozen=True):
         tasks = [WriteTask(number, pieces) for number, pieces in enumerate(pack_tasks(members, scan.cuts, count))]
         return JobPlan(replace(request, members=members), inputs, tasks)
 
-    def request_for(self, members: tuple[TaskFile, ...]) -> ReadRequest:
+    def build_request(self, members: tuple[TaskFile, ...]) -> ReadRequest:
         """Return the request for these files; the job enforces its time limit, so that no reader stops early."""
         return replace(self.request, members=members, limits=replace(self.request.limits, timeout=None))
 

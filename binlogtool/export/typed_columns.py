@@ -25,11 +25,11 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
 from binlogtool.format_api.encode_json import to_json_text
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,
@@ -619,7 +619,7 @@ class TableLayout:
         """Keep only the changed values and the key of UPDATEs. update: mask of the UPDATEs."""
         columns, changed = [], list[pa.Array]()
         for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
-            is_changed = compute.and_(update, _compare_values(old, new))
+            is_changed = compute.and_(update, _mark_differing_values(old, new))
             is_changed = is_changed if partial is None else partial.find_changed(field.name, is_changed)
             changed.append(is_changed)
             shown = compute.or_(compute.invert(update), is_changed)
@@ -679,7 +679,7 @@ def _choose_values(mask: pa.Array, first: pa.Array, second: pa.Array) -> pa.Arra
     return compute.if_else(mask, first, second)
 
 
-def _compare_values(old: pa.Array, new: pa.Array) -> pa.Array:
+def _mark_differing_values(old: pa.Array, new: pa.Array) -> pa.Array:
     """Return a mask of the values that differ; NULL is compared like a value."""
     if pa.types.is_nested(old.type):
         pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)

@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.format_api.schema_fields import BodySchema
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
-    from binlogtool.format_api.row_outputs import EventGroupReader
+    from binlogtool.format_api.row_output_interfaces import EventGroupReader
 
 
 RowChange = Mapping[str, Any]
@@ -401,14 +401,14 @@ class JsonMember(msgspec.Struct, frozen=True):
 
     Args:
         kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
-            the written bytes, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer writes this
-            record). None = there are only `bodies`.
+            the written bytes, or `format_api.json_text_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer writes
+            this record). None = there are only `bodies`.
         columns: the record columns (of the batch or `JsonLine.derive`) whose values the kernel receives; its `buf` is
             the arena, its `notes` are 256 integers for its own use.
         texts, names, table: the kernel's `texts`, at most one of the three: the table of
-            `format_api.json_kernels.put_text` (as JSON); that of `format_api.json_kernels.put_name`, which may grow
-            while envelopes are decoded; or a function that returns a format-specific table; called after `derive`, it
-            must return the same object as long as its content has not changed.
+            `format_api.json_text_kernels.write_text_of_table` (as JSON); that of `write_name_of_number` in the same
+            module, which may grow while envelopes are decoded; or a function that returns a format-specific table;
+            called after `derive`, it must return the same object as long as its content has not changed.
         bodies: bodies written from schemas; the kernel receives only other records.
     """
 

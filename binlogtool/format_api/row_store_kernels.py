@@ -68,11 +68,11 @@ class RowStoreMemory(Protocol):
 
 
 @kernel(native="copy_bytes")
-def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
-    """Copy `buf[pos:limit]` to `out[o]`; return the end."""
+def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+    """Copy `buf[pos:limit]` to `out[out_pos]`; return the end."""
     for i in range(limit - pos):
-        out[o + i] = buf[pos + i]
-    return o + (limit - pos)
+        out[out_pos + i] = buf[pos + i]
+    return out_pos + (limit - pos)
 
 
 @kernel(native="hash_bytes")
@@ -163,7 +163,7 @@ def commit_row(
 
 
 @kernel(copy_bytes, count_integers, find_row, commit_row)
-def put_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, state: int) -> int:
+def set_image_of_last_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, state: int) -> int:
     """Set the image of the row whose key is after the last row to `buf[pos:limit]`. There must be space for it."""
     slot, at, hash_value = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     image = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
@@ -176,13 +176,13 @@ def put_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, 
     return commit_row(memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, limit - pos)
 
 
-@kernel(copy_bytes, has_space, put_row)
-def put_key_and_row(buf: UInt8s, size: int, n: int, memory: StoreMemory, number: int, state: int) -> int:
+@kernel(copy_bytes, has_space, set_image_of_last_row)
+def set_image_of_key(buf: UInt8s, size: int, n: int, memory: StoreMemory, number: int, state: int) -> int:
     """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; return NO_SPACE if it does not fit."""
     if has_space(memory.head, size, n - size) == 0:
         return -1
     copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
-    return put_row(buf, size, n, memory, (number << 32) + size, state)
+    return set_image_of_last_row(buf, size, n, memory, (number << 32) + size, state)
 
 
 @kernel(copy_bytes, has_space, find_row)

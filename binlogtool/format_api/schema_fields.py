@@ -403,7 +403,7 @@ class LeafFormat(msgspec.Struct, frozen=True):
     Args:
         decode: bytes -> the value that `dump` shows; None = only compiled code uses this leaf.
         json_kernel: name of the kernel `put(buf, p, n, out, o, z)` that writes the same value as JSON, see
-            `format_api.json_kernels`; None = only the general writer writes it.
+            `format_api.json_text_kernels`; None = only the general writer writes it.
         unquoted: the kernel writes the text without its quotes.
         text_table: name of the table of texts that the kernel takes as an additional argument, before `out`.
         context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes as
@@ -654,7 +654,7 @@ def decode_text(value: bytes) -> str | bytes:
 class TextField(Adapter):  # type: ignore[misc]
     """Field of text, usually UTF-8; invalid text stays bytes."""
 
-    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_kernels:put_any_text"))
+    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_text_kernels:write_json_any_text"))
 
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
         return decode_text(obj)
@@ -674,7 +674,7 @@ uuid_of = lru_cache(maxsize=4096)(format_uuid)
 
 
 @kernel()
-def put_hex_digits(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+def write_hex_digits(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write `buf[pos:limit]` in hexadecimal digits."""
     for i in range(pos, limit):
         high = buf[i] >> 4
@@ -685,30 +685,30 @@ def put_hex_digits(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_po
     return out_pos
 
 
-@kernel(put_hex_digits)
-def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
+@kernel(write_hex_digits)
+def write_uuid(buf: UInt8s, p: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write 16 bytes as a UUID."""
     for i in range(16):
         if i == 4 or i == 6 or i == 8 or i == 10:
-            out[o] = 45
-            o += 1
-        o = put_hex_digits(buf, p + i, p + i + 1, out, o)
-    return o
+            out[out_pos] = 45
+            out_pos += 1
+        out_pos = write_hex_digits(buf, p + i, p + i + 1, out, out_pos)
+    return out_pos
 
 
-@kernel(put_uuid)
-def put_uuid_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_uuid)
+def write_uuid_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write 16 bytes as a UUID, without quotes."""
     if limit - pos < 16:
         return -2
-    return -1 if out_limit - out_pos < 36 else put_uuid(buf, pos, out, out_pos)
+    return -1 if out_limit - out_pos < 36 else write_uuid(buf, pos, out, out_pos)
 
 
 class Uuid(Construct):  # type: ignore[misc]
     """16 bytes, shown as a UUID."""
 
     size = 16
-    leaf = LeafFormat(uuid_of, LazyRef("binlogtool.format_api.schema_fields:put_uuid_text"), unquoted=True)
+    leaf = LeafFormat(uuid_of, LazyRef("binlogtool.format_api.schema_fields:write_uuid_text"), unquoted=True)
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         return format_uuid(stream_read(stream, self.size, path))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import is_url, make_readable_file, make_reopening_reader, make_sibling_reader
-from binlogtool.core.record_selection import (
+from binlogtool.core.record_and_selection_types import (
     Selection,
     is_gtid_position,
     is_sequence_position,
@@ -25,7 +25,7 @@ from binlogtool.core.record_selection import (
 )
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.format import Format, Hints
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     DANGLING_LINK,
     DIRECTORY,
     FIFO,
@@ -43,10 +43,10 @@ from binlogtool.prediction.row_store import Patch
 from binlogtool.verification.verify_report import make_exception
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import ReadOptionArguments
+    from binlogtool.core.record_and_selection_types import ReadOptionArguments
     from binlogtool.core.resolve_paths import LogGroup
     from binlogtool.format_api.layout import RangeReader
-    from binlogtool.verification.verify import LogExamination, VerifiedMember
+    from binlogtool.verification.verify_logs import LogExamination, VerifiedMember
 
 
 # --- The options of a replay ---

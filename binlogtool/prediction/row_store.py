@@ -24,7 +24,7 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.format_api import row_store_kernels
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.format_api.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.format_api.row_store_kernels import (
     HEAD_ABANDONED,
     HEAD_END,
@@ -131,7 +131,7 @@ class CompiledRowStore:
             state, image = state | ROW_MIXED, msgspec.msgpack.encode((image, operations))
         number = self.numbers[kept_name]
         self._call_kernel(
-            row_store_kernels.put_key_and_row,
+            row_store_kernels.set_image_of_key,
             key + image,
             len(key),
             len(key) + len(image),

@@ -18,17 +18,17 @@ from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import is_url
 from binlogtool.core.open_file_holders import find_holders
-from binlogtool.core.progress import SkippedFile, is_compressed_log
-from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.record_and_selection_types import ReadOptions
+from binlogtool.core.report_progress import SkippedFile, is_compressed_log
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, NoLogFoundError, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.prediction.replay import ReplayResult, replay_log
+from binlogtool.prediction.predict_replay import ReplayResult, replay_log
 from binlogtool.prediction.replay_options import ReplayOptions
-from binlogtool.repair.file_io import describe_unusable_files
-from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
-from binlogtool.verification.verify import (
+from binlogtool.repair.plan_types import LIST_FIX_OPTION, RepairPlan, RepairPolicy
+from binlogtool.repair.system_calls import describe_unusable_files
+from binlogtool.verification.verify_logs import (
     MAX_PASSES,
     PASS_INTERVAL,
     LogExamination,

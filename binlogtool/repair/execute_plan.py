@@ -31,7 +31,8 @@ from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RepairFailedError
 from binlogtool.format_api.format import EngineLock, ResultPiece
 from binlogtool.limits import MIB
-from binlogtool.repair.file_io import (
+from binlogtool.repair.plan_types import FilePlan, RepairPlan, RepairResult, WrittenFile
+from binlogtool.repair.system_calls import (
     CHANGE,
     READ,
     SYSTEM,
@@ -44,10 +45,9 @@ from binlogtool.repair.file_io import (
     path_exists,
     read_pieces,
     refuse_network,
-    remove_file,
     split_zero_runs,
+    try_remove_file,
 )
-from binlogtool.repair.plan import FilePlan, RepairPlan, RepairResult, WrittenFile
 from binlogtool.repair.undo_file import (
     APPLIED,
     FIXED_HEADER,
@@ -344,7 +344,7 @@ def remove_temporaries(system: SystemCalls, folder: str, names: Sequence[str]) -
         OSError: the directory cannot be read.
     """
     paths = list(_find_temporaries(system, folder, set(names)))
-    return [f"{path}: removed: a temporary file of an aborted run" for path in paths if remove_file(system, path)]
+    return [f"{path}: removed: a temporary file of an aborted run" for path in paths if try_remove_file(system, path)]
 
 
 def _find_temporaries(system: SystemCalls, folder: str, names: set[str]) -> Iterator[str]:
@@ -492,7 +492,7 @@ def _execute(
         for target in targets:
             check_unchanged(system, target)
     except BaseException:
-        remove_file(system, undo_path)  # nothing was changed yet
+        try_remove_file(system, undo_path)  # nothing was changed yet
         raise
     with DeferredSignals():
         if intent_path is not None:
@@ -519,8 +519,8 @@ def _publish_intent(system: SystemCalls, intent_path: str, undo_path: str) -> No
     try:
         write_intent(system, intent_path, undo_path, "apply")
     except BaseException:
-        if remove_file(system, intent_path):  # otherwise the intent still names it
-            remove_file(system, undo_path)
+        if try_remove_file(system, intent_path):  # otherwise the intent still names it
+            try_remove_file(system, undo_path)
         raise
 
 
@@ -660,8 +660,8 @@ def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, pro
         raise RepairFailedError(
             f"{text}; its bytes are in {undo_path}: binlogtool undo --apply {shlex.quote(undo_path)}"
         ) from error
-    if intent_path is None or remove_file(system, intent_path):
-        remove_file(system, undo_path)
+    if intent_path is None or try_remove_file(system, intent_path):
+        try_remove_file(system, undo_path)
     raise RepairFailedError(f"the repaired files did not verify ({why}); the original was restored")
 
 

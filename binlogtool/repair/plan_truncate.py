@@ -29,8 +29,7 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.repair.execute_plan import describe_leftovers
-from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
-from binlogtool.repair.plan import (
+from binlogtool.repair.plan_types import (
     CUTTABLE,
     FLIPPED_BIT_ADVICE,
     WHOLE_LOG_ADVICE,
@@ -65,12 +64,13 @@ from binlogtool.repair.repaired_content import (
     verify_planned_file,
     verify_planned_log,
 )
+from binlogtool.repair.system_calls import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.undo_repair import explain_interrupted_repair
-from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
+from binlogtool.verification.verify_logs import LogExamination, VerifiedMember, examine_log
 from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import ReadOptions
+    from binlogtool.core.record_and_selection_types import ReadOptions
     from binlogtool.format_api.layout import RangeReader
 
 # --- Plans for files that change together ---
@@ -111,7 +111,7 @@ def _count_lost_records(
     return Counter({name: count for name, count in lost.items() if count > 0 and name not in ignored_types})
 
 
-def note_derived_losses(
+def explain_derived_losses(
     log: LogGroup, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
 ) -> Iterator[str]:
     """Yield a note for removed records that only repeat earlier records, so that no data is lost."""
@@ -264,8 +264,8 @@ def _plan_log(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> Jo
     reasons += [text for one in files for text in check_loss_limits(one, policy)]
     notes = (
         *joint_repair.notes,
-        *note_derived_losses(group, log.reports, files, after),
-        *([] if policy.salvage else _note_flipped_bits(log, examiner)),
+        *explain_derived_losses(group, log.reports, files, after),
+        *([] if policy.salvage else _describe_flipped_bits(log, examiner)),
     )
     return JointRepairPlan(files, tuple(reasons), notes, Report(tuple(log.reports), tuple(log.sets)))
 
@@ -348,12 +348,12 @@ def _predict_shortcomings(
     after = _LogState(
         replace(log.group, names=names), reports, sets, partial(_make_result_reader, results), log.named_path
     )
-    problems += compare_with_plan(before, _replan_result(after, examiner, policy))
+    problems += compare_with_plan(before, _plan_repaired_log_again(after, examiner, policy))
     failed = [f"{one.path}: {one.message}" for one in examination.failures]
     return [*(f"the result would not be clean: {text}" for text in dict.fromkeys(problems)), *failed]
 
 
-def _replan_result(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> PlanSnapshot:
+def _plan_repaired_log_again(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> PlanSnapshot:
     """Plan the result of the repair again; a salvaged copy is only verified."""
     joint_repair = JointRepair() if policy.salvage else _decide_files(log, examiner, policy)
     rewritten = {log.group.member_path(one.name): one for one in joint_repair.files}
@@ -374,7 +374,7 @@ def _list_errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list
     return [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if f.severity is Severity.ERROR]
 
 
-def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
+def _describe_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
     """Return notes about files whose damage is completely explained by single flipped bits."""
     notes = []
     for name, file_report in zip(log.group.names, log.reports, strict=True):
@@ -553,7 +553,7 @@ def _summarize_finding(finding: Finding) -> dict[str, Any]:
 _BENEFIT_OF_CUT = "truncating it helps only readers that do not stop at a torn end"
 
 
-def leave_stale_files(
+def keep_torn_ends_of_older_files(
     log: LogGroup, report: Report, drafts: Mapping[str, FilePlanDraft], policy: RepairPolicy
 ) -> dict[str, FilePlanDraft]:
     """Return path -> unchanged draft for the files of a directory whose torn end needs no cut.
@@ -669,7 +669,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
             raise_if_limit(file_report.path, finding)
     if _needs_joint_repair(path, report):
         return _plan_joint_repair(path, report, examiner, policy)
-    list_fixes = _plan_list_fixes(logs) if policy.fix_meta else {}
+    list_fixes = _plan_index_file_fixes(logs) if policy.fix_meta else {}
     drafts, newest_files = FilePlanDrafts(), _find_newest_files(logs)
     for file_report in _select_unlisted(report, list_fixes):
         drafts.add(
@@ -678,7 +678,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
             )
         )
     for entry in logs:
-        drafts.noteworthy |= leave_stale_files(entry.log, report, drafts.noteworthy, policy)
+        drafts.noteworthy |= keep_torn_ends_of_older_files(entry.log, report, drafts.noteworthy, policy)
     if not os.path.isdir(path) and any(one.plan.action != "none" for one in drafts.noteworthy.values()):
         logs = _find_owning_log(path, report, examiner) or logs
         report = _add_set_findings(path, report, logs)
@@ -792,13 +792,15 @@ def _plan_joint_repair(
     return RepairPlan(kind, bool(reasons), reasons, files, target, policy, joint_plan.notes, left), joint_plan.report
 
 
-def _plan_list_fixes(logs: Sequence[ExaminedLog]) -> dict[str, FilePlan]:
+def _plan_index_file_fixes(logs: Sequence[ExaminedLog]) -> dict[str, FilePlan]:
     """Return path -> plan for the list files of the logs' directories that `--fix-meta` corrects."""
-    plans = [_plan_list_fix(one.log, made) for one in logs if one.log.is_set for made in collect_file_fixes(one.log)]
+    plans = [
+        _plan_index_file_fix(one.log, made) for one in logs if one.log.is_set for made in collect_file_fixes(one.log)
+    ]
     return {plan.path: plan for plan in plans}
 
 
-def _plan_list_fix(log: LogGroup, fix: FileFix) -> FilePlan:
+def _plan_index_file_fix(log: LogGroup, fix: FileFix) -> FilePlan:
     path, proof = log.member_path(fix.name), {"why": fix.reason}
     like = None if fix.like is None else log.member_path(fix.like)
     size = 0 if like is not None else os.stat(path).st_size

@@ -28,7 +28,7 @@ from binlogtool.core.open_file import (
     open_file,
     read_range,
 )
-from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, resolve_path
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.findings import Finding, Severity
@@ -44,10 +44,16 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
+from binlogtool.repair.plan_types import CUTTABLE, FilePlan, RepairPolicy
 from binlogtool.schema import backends
-from binlogtool.schema.scanner import Backend
-from binlogtool.verification.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
+from binlogtool.schema.frame_scan_loop import Backend
+from binlogtool.verification.verify_logs import (
+    LogExamination,
+    LogVerifyOptions,
+    VerifiedMember,
+    examine_log,
+    verify_file,
+)
 from binlogtool.verification.verify_report import (
     FileReport,
     Report,
@@ -152,7 +158,7 @@ def build_salvaged_content(
     builder = _SalvagedContentBuilder(file, chosen_backend if correct_bits else None)
     for segment in scan.segments():
         if isinstance(segment, DamagedRange):
-            builder.add_damage(segment)
+            builder.add_provable_frames_of_damage(segment)
         else:
             builder.add_frames(segment)
     holes = sum(one["offset"] < builder.last_frame_start for one in builder.left_out)
@@ -188,7 +194,7 @@ class _SalvagedContentBuilder:
         for index in range(batch.frames.count):
             self._keep_range(batch.base + int(offsets[index]), batch.base + int(ends[index]))
 
-    def add_damage(self, damage: DamagedRange) -> None:
+    def add_provable_frames_of_damage(self, damage: DamagedRange) -> None:
         """Keep the provable frames of a damaged range; leave out the rest."""
         position = self._keep_corrected_frames(damage)
         for frame in self._find_provable_frames(damage) if position == damage.start else ():
@@ -372,7 +378,7 @@ def plan_content(
             edits += header_edits
             notes += [file.format.repair.edits_note] if header_edits else []
         result = apply_edits(salvaged.pieces, edits)
-        if policy.write_close_marker and not _ends_with_mark(result, report, file):
+        if policy.write_close_marker and not _ends_with_end_mark(result, report, file):
             result += _make_end_mark(file)
         reasons = _explain_no_salvaged_copy(file) if salvaged.left_out else ()
         if result == (ResultPiece(0, report.size),):
@@ -422,7 +428,7 @@ def apply_edits(pieces: tuple[ResultPiece, ...], edits: Iterable[ByteEdit]) -> t
     return tuple(one for one in edited if one.size) or pieces
 
 
-def _ends_with_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:
+def _ends_with_end_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:
     """Return True if the result already ends with the end mark."""
     mark = file.layout.frame.end_mark
     last = pieces[-1]

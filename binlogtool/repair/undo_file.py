@@ -26,7 +26,8 @@ from binlogtool import formats
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import MIB
-from binlogtool.repair.file_io import (
+from binlogtool.repair.plan_types import pieces_from_json, pieces_to_json
+from binlogtool.repair.system_calls import (
     CHANGE,
     READ,
     SystemCalls,
@@ -38,7 +39,6 @@ from binlogtool.repair.file_io import (
     write_all,
     zero_chunks,
 )
-from binlogtool.repair.plan import pieces_from_json, pieces_to_json
 
 # --- Undo files ---
 

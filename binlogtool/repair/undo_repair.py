@@ -16,8 +16,15 @@ from binlogtool.repair.execute_plan import (
     take_file_locks,
     take_undo_locks,
 )
-from binlogtool.repair.file_io import SYSTEM, DeferredSignals, SystemCalls, get_directory, path_exists, refuse_network
-from binlogtool.repair.plan import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
+from binlogtool.repair.plan_types import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
+from binlogtool.repair.system_calls import (
+    SYSTEM,
+    DeferredSignals,
+    SystemCalls,
+    get_directory,
+    path_exists,
+    refuse_network,
+)
 from binlogtool.repair.undo_file import (
     ORIGINAL,
     OTHER,
@@ -190,7 +197,7 @@ def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -
     """
     intent_path = _locate_intent(path)
     with name_os_errors(intent_path, by_file=True):
-        intent_content = _read_intent(system, intent_path)
+        intent_content = _read_undo_path_and_direction(system, intent_path)
         if intent_content is None:
             return None
         undo_path, direction = intent_content
@@ -209,7 +216,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
     """
     intent_path = _locate_intent(path)
     with name_os_errors(intent_path, by_file=True):
-        intent_content = _read_intent(system, intent_path)
+        intent_content = _read_undo_path_and_direction(system, intent_path)
         if intent_content is None:
             return None
         undo_path, direction = intent_content
@@ -244,7 +251,7 @@ def _locate_intent(path: str | os.PathLike[str]) -> str:
     return os.path.join(os.path.realpath(folder), transaction.INTENT_NAME)
 
 
-def _read_intent(system: SystemCalls, intent_path: str) -> tuple[str, str] | None:
+def _read_undo_path_and_direction(system: SystemCalls, intent_path: str) -> tuple[str, str] | None:
     intent_content = transaction.read_intent(system, intent_path)
     if intent_content is not None:
         refuse_foreign_owner(system, intent_path)

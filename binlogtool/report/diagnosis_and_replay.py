@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from binlogtool import formats
 from binlogtool.core.lost_records import LostRange, find_lost_ranges
 from binlogtool.core.open_file import find_file_method, is_url
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES
-from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.record_and_selection_types import ReadOptions
+from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES
 from binlogtool.errors import BinlogtoolError, join_names
 from binlogtool.findings import Finding, Severity, finding_to_value, make_finding
 from binlogtool.format_api.encode_json import TimeFormatter, encode_document, pick_members
-from binlogtool.format_api.replay import VERBS, ReplayStop
-from binlogtool.prediction.replay import SCHEMA as REPLAY_SCHEMA
-from binlogtool.prediction.replay import ObjectTally, ReplayDecision, ReplayResult
+from binlogtool.format_api.replay_rules import VERBS, ReplayStop
+from binlogtool.prediction.predict_replay import SCHEMA as REPLAY_SCHEMA
+from binlogtool.prediction.predict_replay import ObjectTally, ReplayDecision, ReplayResult
 from binlogtool.repair.diagnose_startup import (
     OPEN,
     REFUSES,
@@ -30,9 +30,9 @@ from binlogtool.repair.diagnose_startup import (
     DirectoryFacts,
     list_unchecked,
 )
-from binlogtool.repair.plan import RepairPlan
+from binlogtool.repair.plan_types import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
-from binlogtool.report.format_text import (
+from binlogtool.report.format_numbers_and_names import (
     format_command,
     format_count,
     format_finding,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
-from binlogtool.report.format_text import format_duration
+from binlogtool.report.format_numbers_and_names import format_duration
 
 if TYPE_CHECKING:
     from binlogtool.verification.verify_report import Report

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import EXPLANATIONS, Severity
-from binlogtool.format_api.replay import POLICIES, VERBS
+from binlogtool.format_api.replay_rules import POLICIES, VERBS
 from binlogtool.verification.verify_report import BYTE_CLASSES
 
 # --- Building blocks of the JSON Schemas ---
@@ -31,23 +31,25 @@ def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def members(notation: str) -> dict[str, Any]:
+def parse_members(notation: str) -> dict[str, Any]:
     """Return the schemas of members, written as `name:type`, `name:type?` (or null) or `name:[type]` (array)."""
     schemas = dict[str, Any]()
     for name, kind in (word.split(":") for word in notation.split()):
         schema = _KINDS[kind.strip("[]?")]
-        schemas[name] = or_null(schema) if kind.endswith("?") else list_of(schema) if kind.endswith("]") else schema
+        schemas[name] = (
+            or_null(schema) if kind.endswith("?") else make_array_schema(schema) if kind.endswith("]") else schema
+        )
     return schemas
 
 
-def object_of(required: str | Mapping[str, Any], optional: str = "", **more_optional: Any) -> dict[str, Any]:
-    """Return the schema of an object with these required and optional members; texts are as `members` reads them."""
-    required = members(required) if isinstance(required, str) else required
-    properties = {**required, **members(optional), **more_optional}
+def make_object_schema(required: str | Mapping[str, Any], optional: str = "", **more_optional: Any) -> dict[str, Any]:
+    """Return the schema of an object with these required and optional members; texts: see `parse_members`."""
+    required = parse_members(required) if isinstance(required, str) else required
+    properties = {**required, **parse_members(optional), **more_optional}
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-def list_of(items: Mapping[str, Any]) -> dict[str, Any]:
+def make_array_schema(items: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an array of these items."""
     return {"type": "array", "items": items}
 
@@ -61,7 +63,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "text": TEXT, "name": NAME, "count": COUNT, "bool": BOOL, "any": ANY, "object": {"type": "object"},
     "int": {"type": "integer"}, "counts": counts_schema(),
 }  # fmt: skip
-"""Type in the notation of `members` -> its schema."""
+"""Type in the notation of `parse_members` -> its schema."""
 
 
 def schema_document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -77,35 +79,35 @@ def schema_constant(name: str) -> dict[str, Any]:
 # --- JSON Schema of `hexdump-annotate --diff -O json` ---
 
 _NUMBER_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
-FIELD = object_of(
+FIELD = make_object_schema(
     {
-        **members("path:text start:count end:count value:any meaning:text"),
+        **parse_members("path:text start:count end:count value:any meaning:text"),
         "unit": {"enum": ["file", "decompressed"]},
         "bits": or_null(_NUMBER_PAIR),
     },
     "space:text ok:bool",
 )
 
-_PLACE = object_of(
+_PLACE = make_object_schema(
     "start:count end:count",
     kind={"enum": ["header", "frame", "damage", "gap"]},
     record=or_null(COUNT),
     records=COUNT,
-    types=list_of(TEXT),
+    types=make_array_schema(TEXT),
 )
-_CHANGED = object_of({"a": or_null(FIELD), "b": or_null(FIELD), "bytes": list_of(_NUMBER_PAIR)})
+_CHANGED = make_object_schema({"a": or_null(FIELD), "b": or_null(FIELD), "bytes": make_array_schema(_NUMBER_PAIR)})
 
-DIFF = object_of(
+DIFF = make_object_schema(
     {
         "schema": schema_constant("diff"),
-        "a": object_of("file:name size:count"),
-        "b": object_of("file:name size:count"),
+        "a": make_object_schema("file:name size:count"),
+        "b": make_object_schema("file:name size:count"),
         "format": TEXT,
-        "parts": list_of(
-            object_of(
+        "parts": make_array_schema(
+            make_object_schema(
                 {"kind": {"enum": ["same", "changed", "only-a", "only-b"]}, "a": or_null(_PLACE), "b": or_null(_PLACE)},
                 records=COUNT,
-                fields=list_of({"anyOf": [_CHANGED, FIELD]}),
+                fields=make_array_schema({"anyOf": [_CHANGED, FIELD]}),
                 fields_same=COUNT,
             )
         ),
@@ -117,83 +119,89 @@ DIFF = object_of(
 # --- JSON Schemas (draft 2020-12) of the outputs ---
 
 
-_FINDING = object_of(
+_FINDING = make_object_schema(
     {
         "id": {"type": "string", "enum": sorted(EXPLANATIONS)},
         "severity": {"enum": [s.label for s in Severity]},
-        **members("offset:count? length:count record:count? message:text facts:object"),
+        **parse_members("offset:count? length:count record:count? message:text facts:object"),
     }
 )
 
-_CHECKSUM = object_of("algorithm:text stored:text computed:text ok:bool?")
+_CHECKSUM = make_object_schema("algorithm:text stored:text computed:text ok:bool?")
 
-_FILE = object_of(
+_FILE = make_object_schema(
     {
-        **members(
+        **parse_members(
             "path:name format:text variant:text size:count records:count? record_types:counts transactions:count "
             "durable_end:count? closed:bool?"
         ),
-        "bytes": {**object_of(dict.fromkeys(BYTE_CLASSES, COUNT)), "description": "sums to size"},
-        "findings": list_of(_FINDING),
+        "bytes": {**make_object_schema(dict.fromkeys(BYTE_CLASSES, COUNT)), "description": "sums to size"},
+        "findings": make_array_schema(_FINDING),
     },
     "first_seq:int? last_seq:int? encrypted:bool details:object",
 )
 
-_NOT_LOGS = list_of(object_of({"path": NAME, "files": list_of(object_of("name:name kind:text"))}))
+_NOT_LOGS = make_array_schema(
+    make_object_schema({"path": NAME, "files": make_array_schema(make_object_schema("name:name kind:text"))})
+)
 
-_VERIFY = object_of(
+_VERIFY = make_object_schema(
     {
         "schema": schema_constant("verify"),
-        "tool": object_of("name:text version:text"),
+        "tool": make_object_schema("name:text version:text"),
         "status": {"enum": ["clean", "findings", "incomplete"]},
-        "files": list_of(_FILE),
-        "sets": list_of(object_of({**members("path:name format:text members:[name]"), "findings": list_of(_FINDING)})),
-        "summary": object_of(
+        "files": make_array_schema(_FILE),
+        "sets": make_array_schema(
+            make_object_schema(
+                {**parse_members("path:name format:text members:[name]"), "findings": make_array_schema(_FINDING)}
+            )
+        ),
+        "summary": make_object_schema(
             {
-                **members("files:count bytes:count records:count"),
-                "findings": object_of({s.label: COUNT for s in sorted(Severity, reverse=True)}),
+                **parse_members("files:count bytes:count records:count"),
+                "findings": make_object_schema({s.label: COUNT for s in sorted(Severity, reverse=True)}),
             },
             "left_out:counts",
         ),
     },
-    failures=list_of(object_of("path:name message:text exit_code:int")),
+    failures=make_array_schema(make_object_schema("path:name message:text exit_code:int")),
     not_logs=_NOT_LOGS,
 )
 
-_RECORD = object_of(
+_RECORD = make_object_schema(
     {
-        **members("file:name offset:count size:count record:count type:text seq:int?"),
+        **parse_members("file:name offset:count size:count record:count type:text seq:int?"),
         "time": or_null({"type": "string", "format": "date-time"}),
-        **members("object:name? origin:int?"),
+        **parse_members("object:name? origin:int?"),
         "txn": or_null({"type": ["string", "integer"]}),
         "checksum": or_null(_CHECKSUM),
         "body": ANY,
-        "findings": list_of(_FINDING),
+        "findings": make_array_schema(_FINDING),
     },
-    inner=object_of("offset:count size:count"),
+    inner=make_object_schema("offset:count size:count"),
 )
 
-_ANNOTATE = object_of(
+_ANNOTATE = make_object_schema(
     {
         "schema": schema_constant("annotate"),
-        **members("file:name size:count"),
-        "fields": list_of(FIELD),
-        "findings": list_of(_FINDING),
+        **parse_members("file:name size:count"),
+        "fields": make_array_schema(FIELD),
+        "findings": make_array_schema(_FINDING),
     }
 )
 
-_WRITTEN = object_of("path:name size_before:count sha256_before:text size_after:count sha256_after:text")
+_WRITTEN = make_object_schema("path:name size_before:count sha256_before:text size_after:count sha256_after:text")
 
-_PLAN = object_of(
+_PLAN = make_object_schema(
     {
         "schema": schema_constant("plan"),
-        **members("format:text refused:bool reasons:[text]"),
-        "files": list_of(
-            object_of(
+        **parse_members("format:text refused:bool reasons:[text]"),
+        "files": make_array_schema(
+            make_object_schema(
                 {
-                    **members("path:name size:count"),
+                    **parse_members("path:name size:count"),
                     "action": {"enum": ["none", "truncate", "zero-fill", "rewrite", "remove"]},
-                    **members(
+                    **parse_members(
                         "durable_end:count? cut_bytes:count cut_valid_records:count proof:object sha256_kept:text? "
                         "sha256_cut:text?"
                     ),
@@ -201,126 +209,130 @@ _PLAN = object_of(
                 inode=COUNT,
                 mtime_ns={"type": "integer"},
                 made_like=NAME,
-                result=list_of(object_of("", "start:count end:count zeros:count bytes:text")),
+                result=make_array_schema(make_object_schema("", "start:count end:count zeros:count bytes:text")),
             )
         ),
     },
     target=NAME,
     asked={"type": "object"},
-    notes=list_of(TEXT),
+    notes=make_array_schema(TEXT),
     not_logs=_NOT_LOGS,
     applied=BOOL,
     undo=or_null(NAME),
-    written=list_of(_WRITTEN),
+    written=make_array_schema(_WRITTEN),
 )
 
-_UNDO = object_of(
+_UNDO = make_object_schema(
     {
         "schema": schema_constant("undo"),
         "undo": NAME,
         "state": {"enum": ["prepared", "applied", "undone"]},
-        **members("made:text refused:bool reasons:[text]"),
-        "files": list_of(object_of({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]})),
+        **parse_members("made:text refused:bool reasons:[text]"),
+        "files": make_array_schema(
+            make_object_schema({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]})
+        ),
     },
     "applied:bool",
 )
 
-_MANIFEST = object_of(
+_MANIFEST = make_object_schema(
     {
         "schema": schema_constant("manifest"),
-        "tool": object_of("name:text version:text"),
+        "tool": make_object_schema("name:text version:text"),
         "status": {"enum": ["complete", "stopped"]},
-        **members("to:text output:text?"),
+        **parse_members("to:text output:text?"),
         "on_damage": {"enum": ["stop", "skip", "salvage"]},
-        "inputs": list_of(object_of("path:name format:text size:count sha256:text records:count")),
-        "outputs": list_of(object_of("path:text rows:count size:count")),
-        **members("rows:count damage_rows:count findings:[object] finding_counts:counts"),
-        "checks": list_of(object_of("name:text detail:text")),
+        "inputs": make_array_schema(make_object_schema("path:name format:text size:count sha256:text records:count")),
+        "outputs": make_array_schema(make_object_schema("path:text rows:count size:count")),
+        **parse_members("rows:count damage_rows:count findings:[object] finding_counts:counts"),
+        "checks": make_array_schema(make_object_schema("name:text detail:text")),
     },
     "details:object",
 )
 
-_SERIES = object_of(
+_SERIES = make_object_schema(
     {
         "schema": schema_constant("series"),
         "by": {"enum": ["object", "type", "origin"]},
         "bucket": {"enum": ["1m", "1h", "1d"]},
-        "groups": list_of(object_of("name:text? records:count bytes:count")),
-        "over_time": list_of(object_of("time:text? name:text? records:count bytes:count")),
+        "groups": make_array_schema(make_object_schema("name:text? records:count bytes:count")),
+        "over_time": make_array_schema(make_object_schema("time:text? name:text? records:count bytes:count")),
     }
 )
 
-_TRANSACTION = object_of(
+_TRANSACTION = make_object_schema(
     {
-        **members("transaction:text file:text offset:count records:count bytes:count rows:count"),
+        **parse_members("transaction:text file:text offset:count records:count bytes:count rows:count"),
         "seconds": {"type": "number", "minimum": 0},
-        **members("first_time:text? last_time:text? tables:counts"),
+        **parse_members("first_time:text? last_time:text? tables:counts"),
     }
 )
-_TRANSACTIONS = object_of(
+_TRANSACTIONS = make_object_schema(
     {
         "schema": schema_constant("transactions"),
         "transactions": COUNT,
-        "most": object_of({name: list_of(_TRANSACTION) for name in ("bytes", "rows", "duration")}),
+        "most": make_object_schema({name: make_array_schema(_TRANSACTION) for name in ("bytes", "rows", "duration")}),
     }
 )
 
-_FORMAT = object_of(
+_FORMAT = make_object_schema(
     {
         "schema": schema_constant("format"),
-        **members("name:text title:text members:[text]"),
-        "types": list_of(object_of("code:int name:text")),
-        **members("schemas:[text] references:[text]"),
+        **parse_members("name:text title:text members:[text]"),
+        "types": make_array_schema(make_object_schema("code:int name:text")),
+        **parse_members("schemas:[text] references:[text]"),
     }
 )
 
-_EXPLAIN = object_of(
+_EXPLAIN = make_object_schema(
     {
         "schema": schema_constant("explain"),
-        "findings": list_of(object_of(dict.fromkeys(("id", "severity", "meaning", "causes", "action"), TEXT))),
+        "findings": make_array_schema(
+            make_object_schema(dict.fromkeys(("id", "severity", "meaning", "causes", "action"), TEXT))
+        ),
     },
-    statuses=list_of(object_of(dict.fromkeys(("status", "meaning", "causes", "action"), TEXT))),
+    statuses=make_array_schema(make_object_schema(dict.fromkeys(("status", "meaning", "causes", "action"), TEXT))),
 )
 
-_PROGRESS = object_of(
+_PROGRESS = make_object_schema(
     {
         "schema": schema_constant("progress"),
-        **members("what:text done:count total:count? records:count"),
+        **parse_members("what:text done:count total:count? records:count"),
         "seconds": {"type": "number"},
     },
     left={"type": "number"},
     rate={"type": "number"},
 )
 
-_VERBS = object_of(dict.fromkeys(VERBS, COUNT))
+_VERBS = make_object_schema(dict.fromkeys(VERBS, COUNT))
 
-_REPLAYED_OBJECT = object_of(
-    {"name": NAME, **_VERBS["properties"], **members("first_seq:int? last_seq:int?")},
+_REPLAYED_OBJECT = make_object_schema(
+    {"name": NAME, **_VERBS["properties"], **parse_members("first_seq:int? last_seq:int?")},
     keys={"type": ["integer", "null"], "description": "rows at the end; null: see `unknown`"},
     digest=or_null(TEXT),
 )
 
-_REPLAY = object_of(
+_REPLAY = make_object_schema(
     {
         "schema": schema_constant("replay"),
         "format": TEXT,
         "policy": {"enum": list(POLICIES)},
         "decisions": _VERBS,
         "reasons": counts_schema(),
-        "objects": list_of(_REPLAYED_OBJECT),
-        "stops_at": or_null(object_of("file:name offset:count? why:text")),
-        **members("position:object digest:text?"),
+        "objects": make_array_schema(_REPLAYED_OBJECT),
+        "stops_at": or_null(make_object_schema("file:name offset:count? why:text")),
+        **parse_members("position:object digest:text?"),
     },
     path=NAME,
     starts=or_null(BOOL),
-    read=list_of(NAME),
-    findings=list_of(object_of({"file": NAME, **_FINDING["properties"]})),
+    read=make_array_schema(NAME),
+    findings=make_array_schema(make_object_schema({"file": NAME, **_FINDING["properties"]})),
     rules={"type": "object", "additionalProperties": TEXT},
     details={"type": "object"},
     unknown={"type": "object", "additionalProperties": TEXT, "description": "object -> why its rows are not known"},
 )
 
-_DECISION = object_of(
+_DECISION = make_object_schema(
     {
         **{name: _RECORD["properties"][name] for name in ("file", "record", "offset", "size", "type", "seq", "time")},
         "object": or_null(NAME),
@@ -330,43 +342,47 @@ _DECISION = object_of(
     }
 )
 
-_COMPARE = object_of(
+_COMPARE = make_object_schema(
     {
         "schema": schema_constant("compare"),
         "equal": BOOL,
-        "differs": list_of(object_of("name:name")),
-        "replays": list_of(_REPLAY),
-        "others": list_of(_REPLAY),
+        "differs": make_array_schema(make_object_schema("name:name")),
+        "replays": make_array_schema(_REPLAY),
+        "others": make_array_schema(_REPLAY),
     }
 )
 
-_DIAGNOSED = object_of(
+_DIAGNOSED = make_object_schema(
     {
-        **members("path:name formats:[text] files:[name] bytes:count records:count"),
+        **parse_members("path:name formats:[text] files:[name] bytes:count records:count"),
         "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: cannot be determined from this log"},
-        **members("why:text well:bool live:bool state:text"),
-        "directory": or_null(object_of("owner:text group:text mode:text free_bytes:count")),
+        **parse_members("why:text well:bool live:bool state:text"),
+        "directory": or_null(make_object_schema("owner:text group:text mode:text free_bytes:count")),
         "rejected": COUNT,
-        "storage_engine": list_of(object_of("committed_to:text missing:text? missing_bytes:count text:text")),
-        "lost": list_of(
-            object_of("file:name offset:count length:count unit:text names:[text] may_be_cut:text? after:text?")
+        "storage_engine": make_array_schema(
+            make_object_schema("committed_to:text missing:text? missing_bytes:count text:text")
         ),
-        "losses": list_of(object_of({"file": NAME, **_FINDING["properties"]})),
+        "lost": make_array_schema(
+            make_object_schema(
+                "file:name offset:count length:count unit:text names:[text] may_be_cut:text? after:text?"
+            )
+        ),
+        "losses": make_array_schema(make_object_schema({"file": NAME, **_FINDING["properties"]})),
         "findings": counts_schema(),
         "plan": or_null(_PLAN),
-        "steps": list_of(object_of("what:text command:text?")),
-        **members("read:[text]"),
+        "steps": make_array_schema(make_object_schema("what:text command:text?")),
+        **parse_members("read:[text]"),
     },
     "replay:text",
 )
 
-_DIAGNOSE = object_of(
+_DIAGNOSE = make_object_schema(
     {
         "schema": schema_constant("diagnose"),
-        "tool": object_of("name:text version:text"),
-        "logs": list_of(_DIAGNOSED),
-        "failures": list_of(object_of("path:name message:text exit_code:int")),
-        "summary": object_of("logs:count well:count start:counts"),
+        "tool": make_object_schema("name:text version:text"),
+        "logs": make_array_schema(_DIAGNOSED),
+        "failures": make_array_schema(make_object_schema("path:name message:text exit_code:int")),
+        "summary": make_object_schema("logs:count well:count start:counts"),
     }
 )
 
@@ -374,7 +390,9 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "verify": schema_document("verify", "verify -O json", _VERIFY),
     "record": schema_document("record", "one line of dump -O jsonl", _RECORD),
     "records": schema_document(
-        "records", "dump -O json", object_of({"schema": schema_constant("record"), "records": list_of(_RECORD)})
+        "records",
+        "dump -O json",
+        make_object_schema({"schema": schema_constant("record"), "records": make_array_schema(_RECORD)}),
     ),
     "series": schema_document("series", "stats -O json", _SERIES),
     "transactions": schema_document("transactions", "stats --by transaction -O json", _TRANSACTIONS),

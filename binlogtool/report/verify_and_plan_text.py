@@ -11,14 +11,14 @@ import msgspec
 
 from binlogtool import formats
 from binlogtool.core.open_file import find_file_method, is_url
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
+from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, strip_compressed_suffix
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.errors import join_names
-from binlogtool.exit_status import STATUSES
+from binlogtool.exit_status_texts import STATUSES
 from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
 from binlogtool.format_api.encode_json import encode_in_pieces, pick_members
 from binlogtool.format_api.format import TRUNCATION_USELESS
-from binlogtool.repair.plan import (
+from binlogtool.repair.plan_types import (
     CUTTABLE,
     EMPTY_RESULT,
     FLIPPED_BIT_ADVICE,
@@ -31,7 +31,7 @@ from binlogtool.repair.plan import (
     UndoPlan,
     WrittenFile,
 )
-from binlogtool.report.format_text import (
+from binlogtool.report.format_numbers_and_names import (
     format_command,
     format_count,
     format_finding,
@@ -54,8 +54,8 @@ from binlogtool.verification.verify_report import (
 )
 
 if TYPE_CHECKING:
-    from binlogtool.prediction.replay import ReplayResult
-    from binlogtool.repair.plan import RepairPolicy
+    from binlogtool.prediction.predict_replay import ReplayResult
+    from binlogtool.repair.plan_types import RepairPolicy
 
 
 # --- Suggested next commands ---
@@ -265,13 +265,13 @@ def suggest_after_plan(
         return None
     if plan_path is not None:
         return read_options.make_command("truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path))
-    return read_options.make_command("truncate-to-durable", "--apply", *_format_policy(plan.policy), path=target)
+    return read_options.make_command("truncate-to-durable", "--apply", *_list_policy_options(plan.policy), path=target)
 
 
 _POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
 
 
-def _format_policy(policy: RepairPolicy) -> list[str]:
+def _list_policy_options(policy: RepairPolicy) -> list[str]:
     """Return the command-line options for a policy."""
     words = [f"--{name.replace('_', '-')}" for name in _POLICY_FLAGS if getattr(policy, name)]
     words += [] if policy.max_loss is None else ["--max-loss", str(policy.max_loss)]
@@ -453,7 +453,7 @@ def render_verify_text(
         if only_findings and not file.findings and "incomplete" not in file.details:
             continue
         yield _format_file_line(name.ljust(width), max(state_width, 7), file, widths, paint)
-        yield from _format_limit_line(file)
+        yield from _format_unread_bytes_line(file)
         yield from render_findings(file.findings, paint)
     for failure in report.failures:
         yield f"{escape(failure.path)}   not read"
@@ -505,7 +505,7 @@ def _format_file_line(name: str, state_width: int, file: FileReport, widths: Seq
     return "   ".join(p for p in parts if p).rstrip()
 
 
-def _format_limit_line(file: FileReport) -> Iterator[str]:
+def _format_unread_bytes_line(file: FileReport) -> Iterator[str]:
     """Yield a line about the bytes that were not read because of a limit, if any."""
     why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
     if why is not None:

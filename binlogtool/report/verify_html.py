@@ -19,12 +19,11 @@ import msgspec
 from binlogtool._version import __version__
 from binlogtool.annotation.annotate_file import annotate_log
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import ReadOptions, RecordBlock, Selection
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
-from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
-from binlogtool.report.format_text import (
+from binlogtool.report.format_numbers_and_names import (
     format_command,
     format_count,
     format_finding,
@@ -32,15 +31,16 @@ from binlogtool.report.format_text import (
     format_quantity,
     format_size,
 )
-from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
+from binlogtool.report.record_statistics import LogStats, SeriesCounter, format_step, render_chart
+from binlogtool.report.render_annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
 from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
 from binlogtool.schema import backends
-from binlogtool.verification.verify import DEPTHS
+from binlogtool.verification.verify_logs import DEPTHS
 
 if TYPE_CHECKING:
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
-    from binlogtool.schema.annotated_bytes import AnnotatedPiece
+    from binlogtool.schema.annotation_types import AnnotatedPiece
     from binlogtool.verification.verify_report import FileReport, Report
 
 # --- Map of a file's bytes ---

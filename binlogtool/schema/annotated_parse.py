@@ -21,7 +21,6 @@ from construct.lib import bytes2bits
 from binlogtool.format_api import schema_fields
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_nodes
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow
 from binlogtool.schema.annotated_parse_nodes import (
     TracedMagic,
     TracedNumber,
@@ -40,6 +39,7 @@ from binlogtool.schema.annotated_parse_state import (
     format_condition,
     unfold_rows,
 )
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow
 
 __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmapped", "trace_record"]
 
@@ -387,7 +387,7 @@ def trace_record(
     except Exception as error:
         if not state.rows:
             state.add_failed_row(error, root or "value", 0, stream.tell())
-        state.keep_error(error, stream.tell())
+        state.record_error_and_continue(error, stream.tell())
         error.__traceback__ = None  # the traceback refers to the frames of all callers and their variables
     _finish_rows(state, stream.tell(), root)
     return TraceResult(state.rows, state.errors, state.spaces, base + stream.tell())

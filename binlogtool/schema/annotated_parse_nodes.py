@@ -46,7 +46,6 @@ from binlogtool.format_api.schema_fields import (
     MalformedError,
     NestedSchema,
 )
-from binlogtool.schema.annotated_bytes import FieldRow, HexInt
 from binlogtool.schema.annotated_parse_state import (
     PLAIN_TYPES,
     NamedNumber,
@@ -55,6 +54,7 @@ from binlogtool.schema.annotated_parse_state import (
     find_field_paths,
     format_missing_bytes,
 )
+from binlogtool.schema.annotation_types import FieldRow, HexInt
 
 # --- Construct classes that add rows while they parse ---
 
@@ -328,7 +328,7 @@ class TracedParts(Subconstruct):  # type: ignore[misc]
         try:
             path.add_parts(parts(path.data, start, end, path.limits), start, end)
         except Exception as error:
-            path.keep_error(error, start)
+            path.record_error_and_continue(error, start)
         return value
 
 
@@ -546,12 +546,12 @@ def _compile_path(first: str, *names: str) -> Any:
     return lambda this: inner(this[first])
 
 
-def _compile_binary(op: Any, left: Any, right: Any) -> Any:
-    if not callable(left):
-        return lambda this: op(left, right(this) if callable(right) else right)
-    if not callable(right):
-        return lambda this: op(left(this), right)
-    return lambda this: op(left(this), right(this))
+def _compile_binary(op: Any, left_operand: Any, right_operand: Any) -> Any:
+    if not callable(left_operand):
+        return lambda this: op(left_operand, right_operand(this) if callable(right_operand) else right_operand)
+    if not callable(right_operand):
+        return lambda this: op(left_operand(this), right_operand)
+    return lambda this: op(left_operand(this), right_operand(this))
 
 
 class FastContext(dict[Any, Any]):

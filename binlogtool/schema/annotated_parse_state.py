@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from binlogtool.format_api.schema_fields import ChecksumResult, DecompressionError, MalformedError, TracePart
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow, HexInt
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow, HexInt
 
 # --- Values and errors of construct in words ---
 
@@ -336,7 +336,7 @@ class ShapeCache:
                 return shape
         return None
 
-    def learn(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
+    def store_shape(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
         """Learn the shape of a parsed element, if it has no errors."""
         self._learned += 1  # a hit allows a quarter of another attempt
         if recorder.spoiled or not rows or rows[0] is None or rows[0][1] != base + start:
@@ -591,7 +591,7 @@ class Trace:
         self.reason = TraceError(path, address, message, finding_id, self.space)
         return message
 
-    def keep_error(self, error: BaseException, position: int) -> None:
+    def record_error_and_continue(self, error: BaseException, position: int) -> None:
         """Keep the error of a field whose content is broken; the parse continues after the field."""
         if self.failing is not error or self.reason is None:
             self._note_error(error, self.prefix[:-1], position)
@@ -642,7 +642,7 @@ class Trace:
         finally:
             self.recorder = None
         if len(self.errors) == error_count:
-            shapes.learn(self.data, start, self.rows[row_count:], self.base, recorder)
+            shapes.store_shape(self.data, start, self.rows[row_count:], self.base, recorder)
         return value
 
     def parse_nested(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
@@ -658,7 +658,7 @@ class Trace:
             pass
         except Exception as error:
             self.add_failed_row(error, f"{self.prefix}unmapped".lstrip("."), stream.tell(), len(content))
-            self.keep_error(error, stream.tell())
+            self.record_error_and_continue(error, stream.tell())
         finally:
             self.data, self.base = outer
             if recorder is not None:

@@ -16,7 +16,9 @@ from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.format_api.layout import Column, Kernel, zeroed_int64
-from binlogtool.schema.compile_schema import lower_schema
+from binlogtool.schema.compile_frame_schema import lower_schema
+from binlogtool.schema.frame_scan_loop import Backend, Scanner, compute_scratch_size, find_checksums, generate_walk
+from binlogtool.schema.instruction_set import U64, Program, wrap_int64
 from binlogtool.schema.native_library import (
     KernelNames,
     NativeFunction,
@@ -27,8 +29,6 @@ from binlogtool.schema.native_library import (
     make_kernel_name,
     make_symbol,
 )
-from binlogtool.schema.program import U64, Program, wrap_int64
-from binlogtool.schema.scanner import Backend, Scanner, compute_scratch_size, find_checksums, generate_walk
 
 # --- Native walks and kernels ---
 
@@ -91,7 +91,10 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        pinned = [one if isinstance(one, int) else PinnedMemory(_as_memory(one)) for one in _passed(arguments)]
+        pinned = [
+            one if isinstance(one, int) else PinnedMemory(_as_memory(one))
+            for one in _flatten_struct_arguments(arguments)
+        ]
         try:
             returned = entry(*(one if isinstance(one, int) else one.address for one in pinned))
         finally:
@@ -105,7 +108,7 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
     return call
 
 
-def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
+def _flatten_struct_arguments(arguments: tuple[Any, ...]) -> Iterator[Any]:
     """Yield the arguments, with structs replaced by their fields."""
     for one in arguments:
         if isinstance(one, tuple) and hasattr(one, "_fields"):

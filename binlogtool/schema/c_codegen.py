@@ -28,9 +28,9 @@ import msgspec
 from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.schema_fields import ArrayType, bind_sink
 from binlogtool.schema import native_library
+from binlogtool.schema.instruction_set import I64_MAX, I64_MIN, U64, wrap_int64
 from binlogtool.schema.json_body_codegen import generate_json_kernel
 from binlogtool.schema.kernel_body_codegen import generate_fields_kernel
-from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
 # --- Declared types of kernels ---
 
@@ -83,7 +83,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     return Signature(parameters, _count_results(function, _evaluate_annotation(function, "return")))
 
 
-def struct_of(kind: type) -> StructType:
+def get_struct_type(kind: type) -> StructType:
     """Return the declared types of the fields of a `NamedTuple`.
 
     Raises:
@@ -108,7 +108,7 @@ def _read_parameter_type(function: FunctionType, name: str) -> ArrayType | Struc
     if name == "self" and declared is None:
         declared = function.__globals__.get(function.__qualname__.rpartition(".")[0])
     if is_struct(declared):
-        return struct_of(declared)
+        return get_struct_type(declared)
     return _find_array_type(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
 
 
@@ -365,7 +365,7 @@ class _KernelRewriter(ast.NodeTransformer):
             return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
             made: Any = self._function.__globals__.get(value.func.id)
-            if is_struct(made) and struct_of(made) == kind and len(value.args) == len(kind.fields):
+            if is_struct(made) and get_struct_type(made) == kind and len(value.args) == len(kind.fields):
                 pairs = zip(value.args, kind.fields.values(), strict=True)
                 return [one for argument, array in pairs for one in self._pass_argument(argument, array)]
         raise self._make_error(f"passes {ast.unparse(value)} where {kind.name} is declared")

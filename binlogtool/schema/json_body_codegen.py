@@ -1,7 +1,7 @@
 """Generate code that writes the members of records and their bodies as JSON.
 
 A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns the same as kernels that write JSON
-(`format_api.json_kernels`). It refuses a truncated body; the general writer reports the error. It first reads all
+(`format_api.json_text_kernels`). It refuses a truncated body; the general writer reports the error. It first reads all
 fields, then writes them; a list is read again for that, element by element, so that long lists take no memory. Constant
 texts are stored eight bytes at a time.
 
@@ -18,20 +18,20 @@ from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     NO_SPACE,
     UNSUPPORTED,
     build_name_table,
     build_text_table,
-    put_bytes,
-    put_signed,
-    put_unsigned,
+    write_json_bytes,
+    write_json_signed,
+    write_json_unsigned,
 )
 from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
 from binlogtool.schema.backends import compile_generated, get_native_backend
-from binlogtool.schema.body_program import (
+from binlogtool.schema.compile_body_schema import (
     ArgumentNumber,
     OutputBytes,
     OutputEnum,
@@ -44,10 +44,8 @@ from binlogtool.schema.body_program import (
     list_shown_members,
     lower_body,
 )
-from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
-from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
-from binlogtool.schema.program import (
+from binlogtool.schema.compile_frame_schema import UnlowerableError
+from binlogtool.schema.instruction_set import (
     MACHINE,
     Num,
     Repeat,
@@ -56,6 +54,8 @@ from binlogtool.schema.program import (
     iter_operations,
     wrap_int64,
 )
+from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
+from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 
 # --- Generated code that writes bodies as JSON ---
 
@@ -142,7 +142,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
             case OutputNumber():
                 self._pending.append(self._format_number_call(value))
             case ArgumentNumber(name=name):
-                self._pending.append(f"{self.kernels.add(put_unsigned)}({name}, out, o, z)")
+                self._pending.append(f"{self.kernels.add(write_json_unsigned)}({name}, out, o, z)")
             case OutputEnum():
                 self._emit_enum(value)
             case OutputBytes(path=path, leaf=leaf, given=given):
@@ -171,7 +171,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
         self._emit_pending()
 
     def _format_number_call(self, value: OutputNumber | OutputEnum) -> str:
-        put = put_signed if value.signed else put_unsigned
+        put = write_json_signed if value.signed else write_json_unsigned
         return f"{self.kernels.add(put)}({self.names[value.path]}, out, o, z)"
 
     def _emit_enum(self, value: OutputEnum) -> None:
@@ -208,7 +208,7 @@ class _JsonBodyGenerator(MachineBodyGenerator):
     def _emit_put(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
         if leaf is not None and leaf.json_kernel is None:
             raise UnlowerableError(name, "only the general writer writes it")
-        put = put_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
+        put = write_json_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
         self._emit_pending()
         table = (
             f"{self._add_table(leaf.text_table.value)}, " if leaf is not None and leaf.text_table is not None else ""

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.format_api.format import JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import UNSUPPORTED, put_hex8, put_unsigned
+from binlogtool.format_api.json_text_kernels import UNSUPPORTED, write_json_unsigned, write_uint32_hex
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, zeroed_int64
 from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
 from binlogtool.schema.json_body_codegen import (
@@ -106,11 +106,11 @@ class LineCode:
     def _emit_members(self) -> None:
         """Emit the members in the documented order."""
         self.source.emit_copy("head", "head_size", "out", "o")
-        self._emit_kernel_call(put_unsigned, "offset")
+        self._emit_kernel_call(write_json_unsigned, "offset")
         self._append_text(',"size":')
-        self._emit_kernel_call(put_unsigned, self.source.size_source)
+        self._emit_kernel_call(write_json_unsigned, self.source.size_source)
         self._append_text(',"record":')
-        self._emit_kernel_call(put_unsigned, self.source.number_source)
+        self._emit_kernel_call(write_json_unsigned, self.source.number_source)
         for slot in self.source.shape.slots:
             if slot.name == "body":
                 self._emit_checksum()
@@ -128,9 +128,9 @@ class LineCode:
         self.source.line(f"if {self.source.is_inner_source}:")
         with self.source.line.indent():
             self._append_text(',"inner":{"offset":')
-            self._emit_kernel_call(put_unsigned, "inside")
+            self._emit_kernel_call(write_json_unsigned, "inside")
             self._append_text(',"size":')
-            self._emit_kernel_call(put_unsigned, "size")
+            self._emit_kernel_call(write_json_unsigned, "size")
             self._append_text("}")
             self._emit_pending()
 
@@ -154,9 +154,9 @@ class LineCode:
     def _emit_checksum_values(self, algorithm: str, computed: str, ok: str) -> None:
         with self.source.line.indent():
             self._append_text(f',"checksum":{{"algorithm":{json.dumps(algorithm)},"stored":"')
-            self._emit_kernel_call(put_hex8, self.source.stored_checksum)
+            self._emit_kernel_call(write_uint32_hex, self.source.stored_checksum)
             self._append_text('","computed":"')
-            self._emit_kernel_call(put_hex8, computed)
+            self._emit_kernel_call(write_uint32_hex, computed)
             self._append_text(f'","ok":{ok}}}')
             self._emit_pending()
 
@@ -289,7 +289,7 @@ def parse_number(buf: UInt8s, p: int, end: int) -> int:
 
 @kernel(parse_number)
 def parse_time(buf: UInt8s, p: int) -> int:
-    """Parse the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it, to microseconds since 1970-01-01."""
+    """Parse the quoted RFC 3339 time at `buf[p]`, as `write_json_time` writes it, to microseconds since 1970-01-01."""
     year = parse_number(buf, p + 1, p + 5)
     month = parse_number(buf, p + 6, p + 8)
     if month < 3:
@@ -399,7 +399,7 @@ class CellCode:
             source.line(f"n{k} = e{k}")
             source.line("if there:")
             with source.line.indent():
-                source.line(f"n{k} = {source.format_call(put_hex8, f'{value}, texts{k}, e{k}, z')}")
+                source.line(f"n{k} = {source.format_call(write_uint32_hex, f'{value}, texts{k}, e{k}, z')}")
                 source.line(f"o = n{k}")
                 source.emit_stop_if("o < 0", "o")
             self._emit_valid(name, "there")
@@ -470,7 +470,9 @@ class MemberListCode:
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
         numbers = {"record": self.source.number_source, "offset": "offset", "size": self.source.size_source}
-        calls = {name: self.source.format_call(put_unsigned, f"{value}, out, o, z") for name, value in numbers.items()}
+        calls = {
+            name: self.source.format_call(write_json_unsigned, f"{value}, out, o, z") for name, value in numbers.items()
+        }
         calls |= {slot.name: self.source.format_member_call(slot, "out", "o") for slot in shape.slots}
         self.names = tuple(calls)
         line = self.source.line

@@ -11,7 +11,7 @@ from construct import Construct
 
 from binlogtool.format_api.layout import Kernel
 from binlogtool.schema.backends import compile_generated
-from binlogtool.schema.body_program import (
+from binlogtool.schema.compile_body_schema import (
     BodyPosition,
     LoweredBody,
     OutputBytes,
@@ -19,9 +19,9 @@ from binlogtool.schema.body_program import (
     iter_all_fields,
     lower_body,
 )
-from binlogtool.schema.compile_schema import UnlowerableError
-from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.program import (
+from binlogtool.schema.compile_frame_schema import UnlowerableError
+from binlogtool.schema.frame_scan_loop import format_load, format_scalar_form
+from binlogtool.schema.instruction_set import (
     MACHINE,
     CheckCount,
     Expr,
@@ -34,8 +34,8 @@ from binlogtool.schema.program import (
     SkipBytes,
     get_fixed_size,
 )
+from binlogtool.schema.native_library import KernelNames
 from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
-from binlogtool.schema.scanner import format_load, format_scalar_form
 
 
 class MachineBodyGenerator(BodyCodeGenerator):

@@ -313,7 +313,7 @@ EXPORT int64_t base64_run(const uint8_t *p, int64_t size, uint8_t *out, int64_t 
     return base64_of(p, size, out, quickly && shuffles());
 }
 
-/* A line of the bytes `buf[p:n]` at `out[o]`; where it ends. (`event_statements.put_base64`) */
+/* A line of the bytes `buf[p:n]` at `out[o]`; where it ends. (`event_statements.write_base64`) */
 INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t out, int64_t o) {
     uint8_t *target = (uint8_t *)(intptr_t)(out + o);
     int64_t size = base64_of((const uint8_t *)(intptr_t)(buf + p), n - p, target, shuffles());

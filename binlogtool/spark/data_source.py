@@ -38,10 +38,10 @@ from pyspark.sql.datasource import (
 
 from binlogtool.core.open_file import is_url
 from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.export import records_to_arrow, single_table
-from binlogtool.export.incremental import is_closed
+from binlogtool.export import read_one_table_as_arrow, records_to_arrow
+from binlogtool.export.incremental_positions import is_closed
 from binlogtool.export.manifest import (
     Parts,
     ReadRequest,
@@ -52,11 +52,11 @@ from binlogtool.export.manifest import (
     pack_tasks,
     parse_options,
 )
-from binlogtool.export.read_log_file import add_histories, read_definitions, read_member, tables_before
+from binlogtool.export.read_one_table_as_arrow import TableRowReader
+from binlogtool.export.read_rows_of_one_file import add_histories, read_definitions, read_member, tables_before
 from binlogtool.export.records_to_arrow import RecordRowReader
-from binlogtool.export.single_table import TableRowReader
 from binlogtool.findings import Finding
-from binlogtool.format_api.row_outputs import TableSchema
+from binlogtool.format_api.row_output_interfaces import TableSchema
 
 # --- Filter pushdown ---
 
@@ -203,15 +203,15 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         request = parse_options(self.options, files="object" in self.options)
         if request.object is None:
             return records_to_arrow.create_layout(request.columns, request.payload).ddl
-        layout = single_table.search_table(add_histories(request)).make_layout()
-        return single_table.build_ddl(layout, request.columns)
+        layout = read_one_table_as_arrow.search_table(add_histories(request)).make_layout()
+        return read_one_table_as_arrow.build_ddl(layout, request.columns)
 
     def reader(self, schema: Any) -> BinlogReader:
         """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
         request = add_histories(parse_options(self.options))
         has_pushdown = self.options.get("pushdown") == "true"
         return (PushdownReader if has_pushdown else BinlogReader)(
-            request, single_table.make_row_reader(request, schema)
+            request, read_one_table_as_arrow.make_row_reader(request, schema)
         )
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:

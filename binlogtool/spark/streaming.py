@@ -1,9 +1,9 @@
 """Streaming reader of Spark: follow growing and rotating logs, and yield each durable record once.
 
 An offset contains how far each file was read, always up to a point where no transaction is open
-(`export.incremental.ReadPosition`); later bytes wait for the next such point. Once a later file of the log was written
-to, a file is read to its end and finished. A finished file that its server removed is dropped, so that the offset does
-not grow with the age of the log.
+(`export.incremental_positions.ReadPosition`); later bytes wait for the next such point. Once a later
+file of the log was written to, a file is read to its end and finished. A finished file that its server removed is
+dropped, so that the offset does not grow with the age of the log.
 
 Changes that a running server never makes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of
 one log must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read
@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export import records_to_arrow
-from binlogtool.export.incremental import (
+from binlogtool.export.incremental_positions import (
     GrowingFileFinding,
     IncrementalInput,
     PlannedRead,
@@ -47,11 +47,11 @@ from binlogtool.export.manifest import (
     parse_options,
     parse_paths,
 )
-from binlogtool.export.read_log_file import add_histories, read_member
+from binlogtool.export.read_one_table_as_arrow import TableRowReader, make_row_reader, search_table
+from binlogtool.export.read_rows_of_one_file import add_histories, read_member
 from binlogtool.export.records_to_arrow import RecordRowReader
-from binlogtool.export.single_table import TableRowReader, make_row_reader, search_table
 from binlogtool.findings import make_finding
-from binlogtool.format_api.row_outputs import TableColumn, TableSchema
+from binlogtool.format_api.row_output_interfaces import TableColumn, TableSchema
 from binlogtool.limits import parse_size
 
 

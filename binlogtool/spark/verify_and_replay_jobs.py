@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core import progress as progress_module
+from binlogtool.core import report_progress as progress_module
 from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import (
@@ -40,13 +40,19 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.run_tasks import JobOptions, Result, SizedTask, Task
 from binlogtool.export.spark_settings import SparkMaster
-from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.replay_rules import ReplayRules
 from binlogtool.limits import MIB
-from binlogtool.prediction.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_unpacked
+from binlogtool.prediction.predict_replay import (
+    ReplayResult,
+    add_state,
+    find_logs_to_replay,
+    max_objects,
+    replay_unpacked,
+)
 from binlogtool.prediction.replay_options import ReplayOptions, find_end_positions
 from binlogtool.prediction.row_store import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
-from binlogtool.verification.verify import LogVerifyOptions, find_logs, verify_log
+from binlogtool.verification.verify_logs import LogVerifyOptions, find_logs, verify_log
 from binlogtool.verification.verify_report import Report, merge_reports
 
 # --- Many logs in one Spark job ---
@@ -98,7 +104,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     work: str = "binlogtool"
     record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
-    def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
+    def run_rdd_job(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
         """Distribute (number, unit) pairs, and return the rows of the RDD that `job(RDD, number of tasks)` makes of
         them.
 
@@ -113,7 +119,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             context = session.spark.sparkContext
 
             def run_job() -> list[Any]:
-                from binlogtool.spark.executor_backends import create_backend_accumulator, record_backend_name
+                from binlogtool.spark.executor_kernel_report import create_backend_accumulator, record_backend_name
 
                 tasks = max(GROUPS_PER_CORE * session.count_cores(), total // _MAX_TASK_BYTES)
                 shares = balance_by_size([unit.size for unit in units], tasks)
@@ -147,7 +153,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             The exceptions of `run`, and the first error among the results.
         """
         job = partial(run_each, work=work, home=os.getcwd())
-        results = dict(self.run(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
+        results = dict(self.run_rdd_job(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
         return [result_or_raise(results[number]) for number in range(len(tasks))]
 
     def describe(self) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def verify_on_spark(
     options: LogVerifyOptions,
     runner: SparkJobRunner,
 ) -> list[Report | None]:
-    """Verify logs on Spark; return one report per path, as `verification.verify` does.
+    """Verify logs on Spark; return one report per path, as `verification.verify_logs` does.
 
     A report is None if `limits.timeout` passed before the path was finished.
 
@@ -306,7 +312,7 @@ class KeySums(NamedTuple):
 def replay_on_spark(
     paths: Iterable[str], format: str, options: ReplayOptions, runner: SparkJobRunner
 ) -> list[ReplayResult]:
-    """Replay logs on Spark; return one result per log, as `prediction.replay` does.
+    """Replay logs on Spark; return one result per log, as `prediction.predict_replay` does.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
@@ -319,7 +325,7 @@ def replay_on_spark(
     def distribute(spread: Any, tasks: int) -> Any:
         return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_fold_keys)
 
-    rows = runner.run("replay", units, distribute)
+    rows = runner.run_rdd_job("replay", units, distribute)
     runner.report_job_stats()
     decided = {row[0]: row[1] for row in rows if not isinstance(row, KeySums)}
     sums = defaultdict[int, list[KeySums]](list)

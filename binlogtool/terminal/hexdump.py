@@ -16,9 +16,9 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.limits import KIB
-from binlogtool.schema import annotated_bytes, backends
-from binlogtool.schema.annotated_bytes import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
+from binlogtool.schema import annotation_types, backends
 from binlogtool.schema.annotated_parse_state import ElementShape, FoldedRow, unfold_rows
+from binlogtool.schema.annotation_types import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
 from binlogtool.terminal.escape import escape, fold_column, fold_line
 
 # --- Annotated rows as text lines ---
@@ -110,7 +110,7 @@ def make_label(row: FieldRow, options: HexdumpOptions) -> str:
 
 
 def line_template(options: HexdumpOptions) -> tuple[list[int], bytes]:
-    """Return the layout of a line for `schema.annotated_bytes`, and a line without bytes and label."""
+    """Return the layout of a line for `schema.annotation_types`, and a line without bytes and label."""
     layout = _get_layout(options)
     blank = layout._format_line(0, "", "", _BLANK_ROW, ".")[:-1].rstrip()
     text = blank[: blank.rindex(layout.bar)].rindex(layout.bar) + 2
@@ -368,7 +368,7 @@ def draw_hexdump(
         yield from _encode_lines(render_hexdump((), (), options))
     lines = _FieldBuffer(spaces[0], options, _compile_put_lines(compile_))
     for row in lines.unfold(rows):
-        if not lines.add_row(row):
+        if not lines.try_add_row(row):
             yield lines.draw()
             yield from _encode_lines(render_hexdump((row,), spaces, options, heading=False))
         elif len(lines.starts) >= _FIELDS_AT_ONCE:
@@ -404,7 +404,7 @@ def _is_small_piece(piece: AnnotatedPiece) -> bool:
 
 @lru_cache(maxsize=4)
 def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
-    return compile_(annotated_bytes.put_hexdump_lines)
+    return compile_(annotation_types.write_hexdump_lines)
 
 
 def _has_default_format(options: HexdumpOptions) -> bool:
@@ -437,7 +437,7 @@ class _FieldBuffer(msgspec.Struct):
 
     space: AddressSpace
     options: HexdumpOptions
-    put_lines: Any
+    write_lines: Any
     starts: list[int] = msgspec.field(default_factory=list)
     ends: list[int] = msgspec.field(default_factory=list)
     marks: list[int] = msgspec.field(default_factory=list)
@@ -450,10 +450,10 @@ class _FieldBuffer(msgspec.Struct):
         for row in rows:
             if row.__class__ is not FoldedRow:
                 yield row
-            elif not self._add_element(row):
+            elif not self._try_add_element(row):
                 yield from row.expand_rows()
 
-    def _add_element(self, row: FoldedRow) -> bool:
+    def _try_add_element(self, row: FoldedRow) -> bool:
         if row.space or not row.path.isascii() or not row.path.isprintable():
             return False
         cached = self._shape_lines.get(id(row.shape))
@@ -487,7 +487,7 @@ class _FieldBuffer(msgspec.Struct):
         )
         return _ShapeLines(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
 
-    def add_row(self, row: FieldRow) -> bool:
+    def try_add_row(self, row: FieldRow) -> bool:
         """Add the lines of a field; return False if the field needs more than two lines."""
         path, start, end, value, meaning, _, space, bits, _, leaf, ok = row
         if not leaf:
@@ -518,7 +518,7 @@ class _FieldBuffer(msgspec.Struct):
         texts = "".join(self.labels).encode("utf-8", "backslashreplace")
         out = bytearray(2 * count * (len(blank) + 2) + len(texts))
         integers = (array("q", one) for one in (self.starts, self.ends, self.marks, layout, list(blank)))
-        size = self.put_lines(self.space.data, self.space.base, count, *integers, texts, out)
+        size = self.write_lines(self.space.data, self.space.base, count, *integers, texts, out)
         for buffer in (self.starts, self.ends, self.marks, self.labels):
             buffer.clear()
         return bytes(memoryview(out)[:size])

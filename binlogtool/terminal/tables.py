@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from binlogtool.report.dump import COLUMNS, CellFormatter, RecordEncoder
+from binlogtool.report.dump_output_formats import COLUMNS, CellFormatter, RecordEncoder
 from binlogtool.terminal.escape import terminal_columns
 
 if TYPE_CHECKING:
-    from binlogtool.core.record_selection import RecordBlock
+    from binlogtool.core.record_and_selection_types import RecordBlock
     from binlogtool.format_api.encode_json import JsonStyle
 
 _NUMBER_COLUMNS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}

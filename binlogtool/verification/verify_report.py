@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core.open_file import is_url
-from binlogtool.core.progress import (
+from binlogtool.core.report_progress import (
     DESTROYED_LOG,
     UNREAD_LOGS,
     SkippedFile,

@@ -358,7 +358,7 @@ class PriorEvents(msgspec.Struct):
         return is_near and (not self.servers or server in self.servers)
 
 
-def record_prior_events(context: Any, batch: Batch) -> None:
+def record_times_and_servers(context: Any, batch: Batch) -> None:
     """Record times and servers of a run of good events (`FrameLevel.observe`)."""
     table = batch.frames
     times, servers = (to_int_list(table[name], 0, table.count) for name in ("timestamp", "server_id"))

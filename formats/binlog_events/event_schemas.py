@@ -84,7 +84,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     decode_previous_gtids,
     decode_tagged_gtid,
 )
-from binlogtool.formats.binlog_events.rows.annotated_rows import (
+from binlogtool.formats.binlog_events.rows.row_event_byte_ranges import (
     TableMapLookup,
     rows_event_construct,
     table_map_construct,
@@ -96,7 +96,7 @@ from binlogtool.formats.binlog_events.status_variables import (
     make_status_field,
     recode_statement_text,
 )
-from binlogtool.formats.binlog_events.values.decode import make_decimal_reader
+from binlogtool.formats.binlog_events.values.decode_values import make_decimal_reader
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     COMPRESSIONS,

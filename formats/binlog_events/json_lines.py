@@ -10,21 +10,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
-    put_entry,
-    put_null,
-    put_text_member,
-    put_time,
-    put_unsigned,
-    put_unsigned_member,
+    write_entry_of_text_table,
+    write_json_null,
+    write_json_time,
+    write_json_unsigned,
+    write_text_member,
+    write_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, put_rows_event
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_map_record, encode_map_table
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_table_map_record, join_table_map_records
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word, write_json_rows_event
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
@@ -40,7 +40,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 @kernel(copy_text, load_word)
-def put_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_json_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a TABLE_MAP body: the prepared text in the record of its map."""
     size = load_word(texts, record + 20)
     if size == 0:
@@ -66,8 +66,8 @@ class BodyPlace(NamedTuple):
     number: int
 
 
-@kernel(put_table_map_body, put_rows_event, find_map_record)
-def put_body_member(
+@kernel(write_json_table_map_body, write_json_rows_event, find_map_record)
+def write_body_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
 ) -> int:
     """Write the body of an event that needs a table map."""
@@ -78,8 +78,8 @@ def put_body_member(
         if record == 0:
             return -2
         if event.code == TABLE_MAP:
-            return put_table_map_body(texts, record, out, out_pos, out_limit)
-        return put_rows_event(buf, event.p, event.n, event.code, texts, record, out, out_pos, out_limit)
+            return write_json_table_map_body(texts, record, out, out_pos, out_limit)
+        return write_json_rows_event(buf, event.p, event.n, event.code, texts, record, out, out_pos, out_limit)
     return -2
 
 
@@ -109,50 +109,54 @@ class EventGtid(NamedTuple):
     number: int
 
 
-@kernel(put_null, put_unsigned)
-def put_seq_member(
+@kernel(write_json_null, write_json_unsigned)
+def write_seq_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the sequence number in the transaction's GTID."""
     if gtid.source < 0:
-        return put_null(out, out_pos, out_limit)
-    return -2 if gtid.number < 0 else put_unsigned(gtid.number, out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
+    return -2 if gtid.number < 0 else write_json_unsigned(gtid.number, out, out_pos, out_limit)
 
 
-@kernel(put_entry, put_null, put_unsigned)
-def put_txn_member(
+@kernel(write_entry_of_text_table, write_json_null, write_json_unsigned)
+def write_txn_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the GTID of the transaction: the text of its source, then the number."""
     if gtid.source < 0:
-        return put_null(out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
     if gtid.number < 0:
         return -2
-    out_pos = put_entry(texts, 0, gtid.source, out, out_pos, out_limit)
+    out_pos = write_entry_of_text_table(texts, 0, gtid.source, out, out_pos, out_limit)
     if out_pos < 0:
         return out_pos
     if out_limit - out_pos < 32:
         return -1
-    out_pos = put_unsigned(gtid.number, out, out_pos, out_limit)
+    out_pos = write_json_unsigned(gtid.number, out, out_pos, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
 
-@kernel(put_null, put_time)
-def put_time_member(
+@kernel(write_json_null, write_json_time)
+def write_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, seconds: int
 ) -> int:
     """Write the timestamp of the header; null for 0."""
-    return put_null(out, out_pos, out_limit) if seconds == 0 else put_time(seconds * 1000000, out, out_pos, out_limit)
+    return (
+        write_json_null(out, out_pos, out_limit)
+        if seconds == 0
+        else write_json_time(seconds * 1000000, out, out_pos, out_limit)
+    )
 
 
-@kernel(copy_text, put_null, find_map_record, load_word)
-def put_object_member(
+@kernel(copy_text, write_json_null, find_map_record, load_word)
+def write_object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
 ) -> int:
     """Write the name of the table."""
     if map_number < 0:
-        return put_null(out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
     record = find_map_record(texts, map_number)
     if record == 0:
         return -2
@@ -173,19 +177,19 @@ class EventHeader(NamedTuple):
     flags: int
 
 
-@kernel(put_unsigned, copy_text)
-def put_header_member(
+@kernel(write_json_unsigned, copy_text)
+def write_header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: EventHeader
 ) -> int:
     """Write the common header."""
     if out_limit - out_pos < 256:
         return -1
-    out_pos = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, out_pos), out_limit)
-    out_pos = put_unsigned(header.code, out, copy_text(texts, 13, 13, out, out_pos), out_limit)
-    out_pos = put_unsigned(header.server_id, out, copy_text(texts, 26, 13, out, out_pos), out_limit)
-    out_pos = put_unsigned(header.size, out, copy_text(texts, 39, 14, out, out_pos), out_limit)
-    out_pos = put_unsigned(header.end_log_pos, out, copy_text(texts, 53, 15, out, out_pos), out_limit)
-    out_pos = put_unsigned(header.flags, out, copy_text(texts, 68, 9, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.code, out, copy_text(texts, 13, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.server_id, out, copy_text(texts, 26, 13, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.size, out, copy_text(texts, 39, 14, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.end_log_pos, out, copy_text(texts, 53, 15, out, out_pos), out_limit)
+    out_pos = write_json_unsigned(header.flags, out, copy_text(texts, 68, 9, out, out_pos), out_limit)
     out[out_pos] = 125
     return out_pos + 1
 
@@ -202,7 +206,7 @@ class EventKernelTables:
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
         self._get_context = get_context
         self._follower: CompiledTracker | None = None
-        self._maps = GrowingTable(_encode_map_record, encode_map_table)
+        self._maps = GrowingTable(_encode_map_record, join_table_map_records)
         self._sources = GrowingTable(_quote_source, lambda texts: build_text_table(dict(enumerate(texts))))
 
     def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
@@ -227,12 +231,14 @@ class EventKernelTables:
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
         """Return a `body` member for queries that only need these columns (`JsonLine.narrow`)."""
-        growing_table = GrowingTable(partial(_encode_map_record, names=names, rows_only=rows_only), encode_map_table)
+        growing_table = GrowingTable(
+            partial(_encode_map_record, names=names, rows_only=rows_only), join_table_map_records
+        )
 
         def narrow_map_table(quote: JsonEncoder) -> bytes:
             return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
-        return JsonMember(put_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
+        return JsonMember(write_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
 
     def source_table(self, quote: JsonEncoder) -> bytes:
         """Return the texts before the number of a GTID as a table for the kernels, each after a quote."""
@@ -243,7 +249,7 @@ def _encode_map_record(
     table_map: TableMap, quote: JsonEncoder, names: frozenset[str] | None = None, *, rows_only: bool = False
 ) -> bytes:
     """Encode the record of a map; a TABLE_MAP that does not match the user's schema is left to the general writer."""
-    return encode_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
+    return encode_table_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
 
 
 def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
@@ -292,14 +298,14 @@ def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: boo
     """
     tables = EventKernelTables(get_context)
     return JsonLine(
-        type=JsonMember(put_text_member, ("type_code",), texts=EVENT_TYPE_NAMES),
-        seq=JsonMember(put_seq_member, ("source", "number")),
-        time=JsonMember(put_time_member, ("timestamp",)),
-        object=JsonMember(put_object_member, ("map",), table=tables.map_table),
-        origin=JsonMember(put_unsigned_member, ("server_id",)),
-        txn=JsonMember(put_txn_member, ("source", "number"), table=tables.source_table),
-        body=JsonMember(put_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
-        extras=(("header", JsonMember(put_header_member, _HEADER_COLUMNS, table=lambda _quote: _HEADER_TEXTS)),),
+        type=JsonMember(write_text_member, ("type_code",), texts=EVENT_TYPE_NAMES),
+        seq=JsonMember(write_seq_member, ("source", "number")),
+        time=JsonMember(write_time_member, ("timestamp",)),
+        object=JsonMember(write_object_member, ("map",), table=tables.map_table),
+        origin=JsonMember(write_unsigned_member, ("server_id",)),
+        txn=JsonMember(write_txn_member, ("source", "number"), table=tables.source_table),
+        body=JsonMember(write_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
+        extras=(("header", JsonMember(write_header_member, _HEADER_COLUMNS, table=lambda _quote: _HEADER_TEXTS)),),
         depth=JSON_DEPTH,
         narrow=tables.narrow,
         derive=tables.derive,

@@ -30,7 +30,13 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.json_kernels import UNSUPPORTED, put_any_text, put_bytes, put_null, put_unsigned
+from binlogtool.format_api.json_text_kernels import (
+    UNSUPPORTED,
+    write_json_any_text,
+    write_json_bytes,
+    write_json_null,
+    write_json_unsigned,
+)
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import (
     BodySchema,
@@ -85,18 +91,18 @@ def decode_database_names(value: bytes) -> list[str | bytes] | None:
     return None if value[0] == OVER_MAX_DBS else [decode_text(name) for name in value[1:].split(b"\0")[:-1]]
 
 
-@kernel(find_name_end, put_any_text, put_null)
-def put_databases(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(find_name_end, write_json_any_text, write_json_null)
+def write_updated_db_names(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the value of UPDATED_DB_NAMES."""
     if out_limit - out_pos < 64:
         return -1
     if buf[pos] == OVER_MAX_DBS:
-        return put_null(out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
     start = pos + 1
     out[out_pos] = 91
     while start < limit:
         size, end = find_name_end(buf, start, limit)
-        out_pos = put_any_text(buf, start, start + size, out, out_pos + 1, out_limit - 64)
+        out_pos = write_json_any_text(buf, start, start + size, out, out_pos + 1, out_limit - 64)
         if out_pos < 0:
             return out_pos
         out[out_pos] = 44
@@ -113,7 +119,7 @@ _NAMES = Struct(
     "count" / Int8ul,
     "names" / If(this.count != OVER_MAX_DBS, Array(this.count, DatabaseName())),
 )
-_NAMES_LEAF = LeafFormat(decode_database_names, LazyRef(f"{_MODULE}:put_databases"))
+_NAMES_LEAF = LeafFormat(decode_database_names, LazyRef(f"{_MODULE}:write_updated_db_names"))
 
 
 def _number(size: int) -> Construct:
@@ -169,8 +175,13 @@ STATUS_VARIABLES = FieldsByCode(
 find_microseconds = make_tuple_decoder(STATUS_VARIABLES, "microseconds_at", "hrnow_at")
 """Positions of the two variables with the microseconds of a statement; None if absent."""
 load_client_collation = make_fields_kernel(STATUS_VARIABLES, "client", uses=(find_name_end,))
-put_variables = make_json_kernel(
-    BodySchema(STATUS_VARIABLES), find_name_end, put_any_text, put_bytes, put_databases, put_unsigned
+write_json_status_variables = make_json_kernel(
+    BodySchema(STATUS_VARIABLES),
+    find_name_end,
+    write_json_any_text,
+    write_json_bytes,
+    write_updated_db_names,
+    write_json_unsigned,
 )
 _decode_variables = make_body_decoder(BodySchema(STATUS_VARIABLES))
 
@@ -208,7 +219,7 @@ def copy_status_variables(block: bytes) -> dict[str, Any]:
 
 def make_status_field(size: Any) -> Construct:
     """Return the field of the variables, which take `size` bytes."""
-    leaf = LeafFormat(copy_status_variables, LazyRef(f"{_MODULE}:put_variables"))
+    leaf = LeafFormat(copy_status_variables, LazyRef(f"{_MODULE}:write_json_status_variables"))
     return NestedSchema(Bytes(size), OpaqueLeaf(STATUS_VARIABLES, leaf))
 
 
@@ -272,8 +283,8 @@ def is_ascii(buf: UInt8s, pos: int, limit: int) -> bool:
     return all_bits < 128
 
 
-@kernel(load_client_collation, is_ascii, is_utf8_collation, put_any_text)
-def put_statement_text(
+@kernel(load_client_collation, is_ascii, is_utf8_collation, write_json_any_text)
+def write_json_statement_text(
     buf: UInt8s, pos: int, limit: int, size: int, status: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write a text in UTF-8 or ASCII as a JSON string; other texts are left to the general writer.
@@ -283,7 +294,7 @@ def put_statement_text(
     collation, _end = load_client_collation(buf, status, status + size)
     if not is_utf8_collation(collation) and not is_ascii(buf, pos, limit):
         return UNSUPPORTED
-    return put_any_text(buf, pos, limit, out, out_pos, out_limit)
+    return write_json_any_text(buf, pos, limit, out, out_pos, out_limit)
 
 
 class StatementText(TextField):
@@ -291,6 +302,6 @@ class StatementText(TextField):
 
     leaf = LeafFormat(
         utf8_text,
-        LazyRef("binlog_events.status_variables:put_statement_text"),
+        LazyRef("binlog_events.status_variables:write_json_statement_text"),
         context_fields=("status_len", "status_vars"),
     )

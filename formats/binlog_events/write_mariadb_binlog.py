@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_range
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set, subtract_intervals
@@ -188,12 +188,12 @@ class GtidContinuity(msgspec.Struct):
     _after_damage: bool = False
     _checked_domains: set[int] = msgspec.field(default_factory=set)
 
-    def note_damage(self) -> None:
+    def record_damage(self) -> None:
         """Record that bytes were skipped, which may have contained transactions."""
         self._after_damage = True
         self._checked_domains.clear()
 
-    def note_unread(self, gtid: str) -> None:
+    def record_unread_transaction(self, gtid: str) -> None:
         """Record a transaction whose GTID is known but which could not be read."""
         domain, server, number = parse_gtid(gtid)
         self._lost.append((f"{domain}-{server}", number, number + 1))

@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     RecordTableRows,
     TableColumn,
     TableReader,
@@ -135,7 +135,7 @@ def has_unknown_fields(message: Any) -> bool:
     return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
 
 
-def drop_unknown_fields(message: Any) -> bool:
+def remove_unknown_fields(message: Any) -> bool:
     """Remove unknown fields from a message; return whether it had any. Cheaper than `has_unknown_fields`."""
     before = len(message.SerializePartialToString())
     message.DiscardUnknownFields()

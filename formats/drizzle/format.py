@@ -19,8 +19,8 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import CRC32, EveryFrameSplitFinder, FrameLevel, LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle import FILE_PATTERNS
 from binlogtool.formats.drizzle.decode import (

@@ -14,16 +14,16 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
-    put_any_text,
-    put_bool,
-    put_bytes,
-    put_null,
-    put_string,
-    put_text_member,
-    put_time,
-    put_unsigned,
-    put_unsigned_member,
+from binlogtool.format_api.json_text_kernels import (
+    write_json_any_text,
+    write_json_bool,
+    write_json_bytes,
+    write_json_null,
+    write_json_string,
+    write_json_time,
+    write_json_unsigned,
+    write_text_member,
+    write_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.row_store_kernels import copy_bytes
@@ -131,24 +131,24 @@ def is_plain_message(buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: in
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_any_text, put_bytes)
-def put_column(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_any_text, write_json_bytes)
+def write_json_column(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the value of a column as text; if it contains a NUL, as binary data."""
     for i in range(pos, limit):
         if buf[i] == 0:
-            return put_bytes(buf, pos, limit, out, out_pos, out_limit)
-    return put_any_text(buf, pos, limit, out, out_pos, out_limit)
+            return write_json_bytes(buf, pos, limit, out, out_pos, out_limit)
+    return write_json_any_text(buf, pos, limit, out, out_pos, out_limit)
 
 
 @kernel(copy_bytes, load_uint32)
-def put_member_name(texts: UInt8s, at: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+def write_json_member_name(texts: UInt8s, at: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the name whose position and size are at `texts[at]`, if 64 bytes remain after it."""
     p = load_uint32(texts, at)
     size = load_uint32(texts, at + 4)
     return copy_bytes(texts, p, p + size, out, out_pos) if out_limit - out_pos >= size + 64 else -1
 
 
-@kernel(load_uint32, put_member_name)
+@kernel(load_uint32, write_json_member_name)
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
@@ -166,7 +166,7 @@ def begin_member(
     at += MEMBER_SIZE
     while load_uint32(texts, at) < number:
         at += MEMBER_SIZE
-    out_pos = put_member_name(texts, at + 16, out, out_pos, out_limit)
+    out_pos = write_json_member_name(texts, at + 16, out, out_pos, out_limit)
     if out_pos >= 0 and load_uint32(texts, at + 8) == REPEATED:
         out[out_pos] = 91
         out_pos += 1
@@ -174,10 +174,10 @@ def begin_member(
 
 
 @kernel(
-    begin_member, find_entry, read_field_bounds, put_any_text, put_bool, put_column, put_member_name, put_unsigned,
-    load_uint32,
+    begin_member, find_entry, read_field_bounds, write_json_any_text, write_json_bool, write_json_column,
+    write_json_member_name, write_json_unsigned, load_uint32,
 )  # fmt: skip
-def put_message(
+def write_json_message(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write a message for which `is_plain_message` is true as a JSON object."""
@@ -201,18 +201,18 @@ def put_message(
         kind = load_uint32(texts, at + 4)
         inner = load_uint32(texts, at + 12)
         if kind == MESSAGE:
-            out_pos = put_message(buf, start, end, texts, inner, out, out_pos, out_limit - 8)
+            out_pos = write_json_message(buf, start, end, texts, inner, out, out_pos, out_limit - 8)
         elif kind == STRING:
-            out_pos = put_any_text(buf, start, end, out, out_pos, out_limit - 8)
+            out_pos = write_json_any_text(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == BYTES:
-            out_pos = put_column(buf, start, end, out, out_pos, out_limit - 8)
+            out_pos = write_json_column(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == ENUM:
             name = find_entry(texts, inner, ENUM_VALUE_SIZE, value)
-            out_pos = put_member_name(texts, name + 4, out, out_pos, out_limit) if name > 0 else -2
+            out_pos = write_json_member_name(texts, name + 4, out, out_pos, out_limit) if name > 0 else -2
         elif kind == BOOL:
-            out_pos = put_bool(1 if value != 0 else 0, out, out_pos, out_limit)
+            out_pos = write_json_bool(1 if value != 0 else 0, out, out_pos, out_limit)
         else:
-            out_pos = put_unsigned(value, out, out_pos, out_limit - 8)
+            out_pos = write_json_unsigned(value, out, out_pos, out_limit - 8)
         if out_pos < 0:
             return out_pos
     if at >= place and load_uint32(texts, at + 8) == REPEATED:
@@ -268,8 +268,14 @@ def find_object_names(buf: UInt8s, pos: int, limit: int, object_kind: int, numbe
 
 
 @kernel(find_entry, read_field_bounds, find_object_names, are_bytes_equal, load_uint32)
-def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, at: int, count: int) -> bool:
-    """Read kind and object of an entry from its statements; column c is `out[at + count * c]`. False: not handled."""
+def derive_kind_and_object(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableInt64s, first_slot: int, count: int
+) -> bool:
+    """Read kind and object of an entry from its statements; column c is `out[first_slot + count * c]`.
+
+    Returns:
+        False if the entry is not handled.
+    """
     kind = -1
     object_count = 0
     while pos < limit:
@@ -290,12 +296,17 @@ def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: Mutab
             low, high, first, last = find_object_names(buf, start, end, object_kind, load_uint32(texts, rule + 8))
             if low < -1:
                 return False
-        a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
+        a, b, c, d = (
+            out[first_slot + 5 * count],
+            out[first_slot + 6 * count],
+            out[first_slot + 7 * count],
+            out[first_slot + 8 * count],
+        )
         if object_count == 0:
-            out[at + 5 * count] = low
-            out[at + 6 * count] = high
-            out[at + 7 * count] = first
-            out[at + 8 * count] = last
+            out[first_slot + 5 * count] = low
+            out[first_slot + 6 * count] = high
+            out[first_slot + 7 * count] = first
+            out[first_slot + 8 * count] = last
             object_count = 1
         elif object_count == 1 and not (
             b - a == high - low
@@ -306,12 +317,12 @@ def read_statements(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: Mutab
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
                 return False  # perhaps the same text with the dot at another position
             object_count = 2
-            out[at + 5 * count] = -1
-    out[at] = MANY_KINDS if kind < 0 else kind
+            out[first_slot + 5 * count] = -1
+    out[first_slot] = MANY_KINDS if kind < 0 else kind
     return True
 
 
-@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, read_statements)
+@kernel(is_plain_message, find_member, load_uint32, read_field_bounds, derive_kind_and_object)
 def derive_entry_columns(
     buf: UInt8s, texts: UInt8s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
@@ -336,7 +347,7 @@ def derive_entry_columns(
         out[i + 2 * count] = time
         out[i + 3 * count] = server
         out[i + 4 * count] = unit
-        if time < 0 or not read_statements(buf, lows[i], highs[i], texts, out, i, count):
+        if time < 0 or not derive_kind_and_object(buf, lows[i], highs[i], texts, out, i, count):
             out[i] = -1
     return count
 
@@ -344,12 +355,12 @@ def derive_entry_columns(
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_time)
-def put_time_member(
+@kernel(write_json_time)
+def write_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, time: int
 ) -> int:
     """Write the time when the transaction began."""
-    return put_time(time, out, out_pos, out_limit)
+    return write_json_time(time, out, out_pos, out_limit)
 
 
 class NamePlaces(NamedTuple):
@@ -362,27 +373,27 @@ class NamePlaces(NamedTuple):
     d: int
 
 
-@kernel(put_null, put_string)
-def put_object_member(
+@kernel(write_json_null, write_json_string)
+def write_object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, names: NamePlaces
 ) -> int:
     """Write `"schema.table"`, or the name of a schema."""
     if names.kind < 0:
         return -2
     if names.a < 0:
-        return put_null(out, out_pos, out_limit)
-    out_pos = put_string(buf, names.a, names.b, out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
+    out_pos = write_json_string(buf, names.a, names.b, out, out_pos, out_limit)
     if out_pos < 0 or names.c < 0:
         return out_pos
     dot = out_pos - 1  # overwrites the quotes between the names
-    out_pos = put_string(buf, names.c, names.d, out, dot, out_limit)
+    out_pos = write_json_string(buf, names.c, names.d, out, dot, out_limit)
     if out_pos >= 0:
         out[dot] = 46
     return out_pos
 
 
-@kernel(put_message, load_uint32)
-def put_body_member(
+@kernel(write_json_message, load_uint32)
+def write_body_member(
     buf: UInt8s,
     texts: UInt8s,
     notes: Int64s,
@@ -394,7 +405,9 @@ def put_body_member(
     limit: int,
 ) -> int:
     """Write the transaction of an entry that `derive_entry_columns` handles."""
-    return -2 if kind < 0 else put_message(buf, pos, limit, texts, load_uint32(texts, 0), out, out_pos, out_limit)
+    return (
+        -2 if kind < 0 else write_json_message(buf, pos, limit, texts, load_uint32(texts, 0), out, out_pos, out_limit)
+    )
 
 
 # --- Catalog of messages for the kernels ---
@@ -500,14 +513,14 @@ def _get_texts(_quote: Any) -> bytes:
 def create_json_line(_context: object) -> JsonLine:
     """Return the writer of JSON lines for entries."""
     return JsonLine(
-        type=JsonMember(put_text_member, ("kind",), texts=_TYPE_NAMES),
-        seq=JsonMember(put_unsigned_member, ("number",)),
-        time=JsonMember(put_time_member, ("time",)),
-        object=JsonMember(put_object_member, _OBJECT_COLUMNS),
-        origin=JsonMember(put_unsigned_member, ("server",)),
-        txn=JsonMember(put_unsigned_member, ("number",)),
-        body=JsonMember(put_body_member, ("kind", "message_start", "message_end"), table=_get_texts),
-        extras=(("timestamp_unit", JsonMember(put_text_member, ("unit",), texts=TIMESTAMP_UNITS)),),
+        type=JsonMember(write_text_member, ("kind",), texts=_TYPE_NAMES),
+        seq=JsonMember(write_unsigned_member, ("number",)),
+        time=JsonMember(write_time_member, ("time",)),
+        object=JsonMember(write_object_member, _OBJECT_COLUMNS),
+        origin=JsonMember(write_unsigned_member, ("server",)),
+        txn=JsonMember(write_unsigned_member, ("number",)),
+        body=JsonMember(write_body_member, ("kind", "message_start", "message_end"), table=_get_texts),
+        extras=(("timestamp_unit", JsonMember(write_text_member, ("unit",), texts=TIMESTAMP_UNITS)),),
         depth=1 + compute_depth(),
         derive=EntryColumnDeriver(),
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     ADD,
     APPLIED,
     DELETE,
@@ -124,7 +124,7 @@ RowValues = dict[str, Any]
 
 @dataclass(slots=True)
 class DrizzleEffects(EffectReader):
-    """Row changes of a replay (implements `format_api.replay.EffectReader`).
+    """Row changes of a replay (implements `format_api.replay_rules.EffectReader`).
 
     Attributes:
         keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
@@ -134,7 +134,7 @@ class DrizzleEffects(EffectReader):
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     held: list[StateChange] = field(default_factory=list)
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of one message, in order."""
         changes: list[StateChange] = []
         for statement in (records.bodies[index] or {}).get("statement", ()):
@@ -163,7 +163,7 @@ class DrizzleEffects(EffectReader):
         opaque = {name: value for name, value in statement.items() if not name.endswith("_timestamp")}
         return (StateChange(OPAQUE_OBJECT, ADD, b"", encode_canonical(opaque)),)
 
-    def learn_key(self, table: str, names: Sequence[str]) -> tuple[str, ...]:
+    def get_or_store_key_fields(self, table: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the key fields of a table: the known ones, else `names`, which are then remembered."""
         if table not in self.keys and names and len(self.keys) < _MAX_TABLES:
             self.keys[table] = tuple(sorted(names))
@@ -187,7 +187,7 @@ class DrizzleEffects(EffectReader):
         """Yield changed fields by key. If the key of a row changes, its other fields are not known."""
         header = statement.get("update_header", {})
         table, names = _get_table_name(header), _list_field_names(header.get("key_field_metadata"))
-        set_names, key = _list_field_names(header.get("set_field_metadata")), self.learn_key(table, names)
+        set_names, key = _list_field_names(header.get("set_field_metadata")), self.get_or_store_key_fields(table, names)
         for record in statement.get("update_data", {}).get("record", ()):
             old = _create_row(names, record.get("key_value", ()), ())
             new = _create_row(set_names, record.get("after_value", ()), record.get("is_null", ()))
@@ -203,7 +203,7 @@ class DrizzleEffects(EffectReader):
         """Yield the deletions of rows by key."""
         header = statement.get("delete_header", {})
         table, names = _get_table_name(header), _list_field_names(header.get("key_field_metadata"))
-        key = self.learn_key(table, names)
+        key = self.get_or_store_key_fields(table, names)
         for record in statement.get("delete_data", {}).get("record", ()):
             old = _create_row(names, record.get("key_value", ()), ())
             if old.keys() == set(key):
@@ -218,7 +218,7 @@ class DrizzleEffects(EffectReader):
         table = statement.get("create_table_statement", {}).get("table", {})
         name = f"{to_text(table.get('schema', ''))}.{to_text(table.get('name', ''))}"
         self.keys.pop(name, None)
-        self.learn_key(name, _get_primary_key(table))
+        self.get_or_store_key_fields(name, _get_primary_key(table))
         yield StateChange(name, DROP, b"", b"")
 
     def decode_alter_table(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
@@ -227,7 +227,7 @@ class DrizzleEffects(EffectReader):
         before, after = altered.get("before", {}), altered.get("after", {})
         name = f"{to_text(after.get('schema', ''))}.{to_text(after.get('name', ''))}"
         self.keys.pop(name, None)
-        self.learn_key(name, _get_primary_key(after))
+        self.get_or_store_key_fields(name, _get_primary_key(after))
         yield StateChange(
             name, ADD, b"", encode_canonical(["altered from", before.get("schema"), before.get("name"), after])
         )
@@ -389,7 +389,7 @@ class RulingList(list[RecordOutcome]):
 
 
 class DrizzleReplayer:
-    """Replays one log by its rules (implements `format_api.replay.Replayer`); several files are parts of one log."""
+    """Replays one log by its rules (implements `format_api.replay_rules.Replayer`); all files are one log."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation

@@ -21,8 +21,8 @@ from binlogtool.formats.drizzle.decode import (
     check_statement,
     choose_record_type,
     create_transaction_parser,
-    drop_unknown_fields,
     get_statement_name,
+    remove_unknown_fields,
     report_undecodable,
 )
 from binlogtool.formats.drizzle.explain_damage import explain_odd_encoding, report_unknown_member
@@ -203,7 +203,7 @@ class TransactionTracker(msgspec.Struct):
     open: dict[TransactionKey, SegmentedTransaction] = msgspec.field(default_factory=dict)
     done: TransactionIdSet = msgspec.field(default_factory=TransactionIdSet)
 
-    def add_single_message(self, key: TransactionKey) -> bool:
+    def try_add_single_message(self, key: TransactionKey) -> bool:
         """Count a transaction that is one complete message; return False if it needs `add`."""
         if key in self.open or not self.done.add(key):
             return False
@@ -450,7 +450,7 @@ class DrizzleValidator(msgspec.Struct):
             self._check_message(message, location)
             if size != end - start:
                 self._report(location, explain_odd_encoding(bytes(window[start:end])))
-            if flag != 1 and drop_unknown_fields(message):
+            if flag != 1 and remove_unknown_fields(message):
                 self._report(location, report_unknown_member(bytes(window[start:end])))
         return self._findings
 
@@ -487,7 +487,7 @@ class DrizzleValidator(msgspec.Struct):
         is_final = message.end_segment or not message.HasField("end_segment")
         if not is_final:
             self.not_final += 1
-        if is_single_message and is_final and segment_id == 1 and self.transactions.add_single_message(key):
+        if is_single_message and is_final and segment_id == 1 and self.transactions.try_add_single_message(key):
             self._extend_whole_end(location)
             return
         segment = TransactionSegment(key, location.offset, location.size, location.record, segment_id, is_final)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, RepairRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.eblob import FILE_PATTERNS
 from binlogtool.formats.eblob.decode import (
     DIALECTS,

@@ -12,15 +12,15 @@ from functools import cache
 from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
-    put_null,
-    put_null_member,
-    put_signed,
-    put_text,
-    put_text_member,
-    put_unsigned,
-    put_unsigned_member,
+    write_json_null,
+    write_json_signed,
+    write_json_unsigned,
+    write_null_member,
+    write_text_member,
+    write_text_of_table,
+    write_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.lazy_import import LazyRef
@@ -38,10 +38,10 @@ from binlogtool.format_api.schema_fields import (
     field_offset,
     kernel,
     load_int64,
-    put_hex_digits,
+    write_hex_digits,
 )
 from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
-from binlogtool.formats.eblob.overwrite_groups import (
+from binlogtool.formats.eblob.group_overwrite_records import (
     CONTROL_KIND,
     DATA_KIND,
     FOOTER_KIND,
@@ -149,33 +149,35 @@ def classify_batch(
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_hex_digits)
-def put_hex(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_hex_digits)
+def write_hex_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as hexadecimal digits, without quotes."""
     if out_limit - out_pos < 2 * (limit - pos):
         return -1
-    return put_hex_digits(buf, pos, limit, out, out_pos)
+    return write_hex_digits(buf, pos, limit, out, out_pos)
 
 
-@kernel(put_hex)
-def put_key_member(
+@kernel(write_hex_text)
+def write_key_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, record_at: int
 ) -> int:
     """Write the key of the record at `record_at`."""
     if out_limit - out_pos < 2 * KEY_SIZE + 2:
         return -1
     out[out_pos] = 34
-    out_pos = put_hex(buf, record_at + KEY_AT, record_at + KEY_AT + KEY_SIZE, out, out_pos + 1, out_limit)
+    out_pos = write_hex_text(buf, record_at + KEY_AT, record_at + KEY_AT + KEY_SIZE, out, out_pos + 1, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
 
-@kernel(put_null, put_unsigned)
-def put_group_member(
+@kernel(write_json_null, write_json_unsigned)
+def write_group_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, group: int
 ) -> int:
     """Write the number of the first record of the group; null for -1."""
-    return put_null(out, out_pos, out_limit) if group < 0 else put_unsigned(group, out, out_pos, out_limit)
+    return (
+        write_json_null(out, out_pos, out_limit) if group < 0 else write_json_unsigned(group, out, out_pos, out_limit)
+    )
 
 
 FLAGS = [*ControlFlag]
@@ -189,8 +191,8 @@ text_pool = build_text_table(
 FLAG_COUNT = len(FLAGS)
 
 
-@kernel(put_text, load_int64)
-def put_control_flags(
+@kernel(write_text_of_table, load_int64)
+def write_json_control_flags(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the names of flags; unknown flags are left to the general writer."""
@@ -203,32 +205,36 @@ def put_control_flags(
     out_pos += 1
     for i in range(FLAG_COUNT):
         if flags >> i & 1 != 0:
-            out_pos = put_text(texts, i, out, out_pos, out_limit)
+            out_pos = write_text_of_table(texts, i, out, out_pos, out_limit)
     if flags != 0:
         out_pos -= 1
     out[out_pos] = 93
     return out_pos + 1
 
 
-@kernel(put_hex, put_signed, put_text, put_unsigned, load_int64)
-def put_footer_members(
+@kernel(write_hex_text, write_json_signed, write_text_of_table, write_json_unsigned, load_int64)
+def write_footer_members(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, target: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the members of a footer: its offset relative to its record, the hash, and the start of its record."""
     if out_limit - out_pos < 256:
         return -1
     start = load_int64(buf, pos + RECORD_START_AT)
-    out_pos = put_signed(target - start, out, put_text(texts, RELATIVE_TEXT, out, out_pos, out_limit), out_limit)
-    out_pos = put_hex(buf, pos, pos + HASH_SIZE, out, put_text(texts, HASH_TEXT, out, out_pos, out_limit), out_limit)
-    return put_unsigned(start, out, put_text(texts, START_TEXT, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_signed(
+        target - start, out, write_text_of_table(texts, RELATIVE_TEXT, out, out_pos, out_limit), out_limit
+    )
+    out_pos = write_hex_text(
+        buf, pos, pos + HASH_SIZE, out, write_text_of_table(texts, HASH_TEXT, out, out_pos, out_limit), out_limit
+    )
+    return write_json_unsigned(start, out, write_text_of_table(texts, START_TEXT, out, out_pos, out_limit), out_limit)
 
 
 _TEXT_POOL = LazyRef("eblob.json_lines:text_pool")
-_KEY_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:put_hex"), unquoted=True)
-_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:put_control_flags"), text_table=_TEXT_POOL)
+_KEY_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:write_hex_text"), unquoted=True)
+_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:write_json_control_flags"), text_table=_TEXT_POOL)
 _FOOTER_LEAF = LeafFormat(
     None,
-    LazyRef("eblob.json_lines:put_footer_members"),
+    LazyRef("eblob.json_lines:write_footer_members"),
     text_table=_TEXT_POOL,
     context_fields=("target_offset",),
     writes_members=True,
@@ -296,14 +302,14 @@ def json_line(context: EblobFileContext) -> JsonLine | None:
     """Return the writer of JSON lines for records of the final dialect; None for other dialects."""
     if context.dialect is not DIALECT_B:
         return None
-    null = JsonMember(put_null_member)
+    null = JsonMember(write_null_member)
     return JsonLine(
-        type=JsonMember(put_text_member, ("kind",), texts={kind.value: kind.name for kind in EblobRecordKind}),
-        seq=JsonMember(put_unsigned_member, ("number",)),
+        type=JsonMember(write_text_member, ("kind",), texts={kind.value: kind.name for kind in EblobRecordKind}),
+        seq=JsonMember(write_unsigned_member, ("number",)),
         time=null,
-        object=JsonMember(put_key_member, ("offset",)),
+        object=JsonMember(write_key_member, ("offset",)),
         origin=null,
-        txn=JsonMember(put_group_member, ("group",)),
+        txn=JsonMember(write_group_member, ("group",)),
         body=JsonMember(None, ("kind", "offset", "end"), bodies=_make_json_bodies()),
         depth=4,
         derive=DerivedColumns(context),

@@ -18,7 +18,7 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     APPLIED,
     NOT_REACHED,
     PUT,
@@ -36,7 +36,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
-from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
+from binlogtool.formats.eblob.group_overwrite_records import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class EblobReadState(msgspec.Struct):
 
 
 class DataSortReplayer:
-    """Replays one log, or several independent logs (implements `format_api.replay.Replayer`)."""
+    """Replays one log, or several independent logs (implements `format_api.replay_rules.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation
@@ -352,7 +352,7 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
 class BlobEffects(EffectReader):
     """Reads changes as bytes of the data file, by the offset at which they were written."""
 
-    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the single write of a record."""
         body = records.bodies[index] or {}
         target = body.get("target_offset", body.get("metadata", b""))

@@ -13,7 +13,7 @@ from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
 from binlogtool.formats.eblob.decode import type_names
 from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
-from binlogtool.formats.eblob.overwrite_groups import (
+from binlogtool.formats.eblob.group_overwrite_records import (
     EblobRecord,
     OverwriteGroupValidator,
     UsualGroupReader,

@@ -38,7 +38,7 @@ from binlogtool.format_api.layout import (
     make_split_point,
     to_int_list,
 )
-from binlogtool.format_api.row_outputs import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
+from binlogtool.format_api.row_output_interfaces import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.format_api.schema_fields import WideVarint, decode_text
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint
@@ -509,7 +509,7 @@ def describe_records(context: Any, batch: Batch, start: int, stop: int) -> Envel
     frames, ops = batch.frames, context.ops
     kinds = to_int_list(frames["op"], start, stop)
     ids = [value & U64 for value in to_int_list(frames["body.id"], start, stop)]
-    learn_table_names(context, batch, stop)
+    store_table_names(context, batch, stop)
     raw_names = [
         context.names.get(number) if kind != ops.ADD_CACHE else None for kind, number in zip(kinds, ids, strict=True)
     ]
@@ -522,7 +522,7 @@ def describe_records(context: Any, batch: Batch, start: int, stop: int) -> Envel
     return EnvelopeColumns([ops(kind).name for kind in kinds], seq, times, names, no_values, no_values)
 
 
-def learn_table_names(context: ManticoreLogContext, batch: Batch, stop: int) -> None:
+def store_table_names(context: ManticoreLogContext, batch: Batch, stop: int) -> None:
     """Store the names in every ADD_INDEX of the batch before record `stop`, shown or not."""
     start = max(context.described - batch.first_record, 0)
     if start >= stop:
@@ -563,7 +563,7 @@ def _decode_body(context: ManticoreLogContext, batch: Batch, index: int, limits:
         body = schema.get_frame_schema(context.version, context.id_size).parse(data).body
         if op == context.ops.ADD_CACHE:
             return to_plain(
-                (schema.CACHE if context.has_new_frames else schema.create_old_cache_schema(context.version)).parse(
+                (schema.CACHE if context.has_new_frames else schema.create_v14_cache_schema(context.version)).parse(
                     body
                 )
             )
@@ -792,7 +792,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
 
     def find_split_point(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
         """Return the border after the last transaction of a batch; learn the table names in it."""
-        learn_table_names(self.context, batch, batch.frames.count)
+        store_table_names(self.context, batch, batch.frames.count)
         return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> dict[str, str]:

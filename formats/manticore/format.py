@@ -17,8 +17,8 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
 from binlogtool.formats.manticore.decode import (
     LOG_NAME,
@@ -175,11 +175,11 @@ FORMAT = Format(
     tables=TableSupport(DocumentTables, operations=True),
     repair=REPAIR,
     replay=ReplayRules(
-        begin=LazyRef("manticore.replay.replay:ManticoreReplayer"),
-        reasons=LazyMapping("manticore.replay.replay:REASONS"),
-        effects=LazyRef("manticore.replay.replay:ManticoreEffects"),
-        patch=LazyRef("manticore.replay.replay:apply_patch"),
-        parse_state=LazyRef("manticore.replay.replay:read_saved_tid"),
+        begin=LazyRef("manticore.replay.replayer:ManticoreReplayer"),
+        reasons=LazyMapping("manticore.replay.replayer:REASONS"),
+        effects=LazyRef("manticore.replay.replayer:ManticoreEffects"),
+        patch=LazyRef("manticore.replay.replayer:apply_patch"),
+        parse_state=LazyRef("manticore.replay.replayer:read_saved_tid"),
         starts_without_files=True,
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are skipped",

@@ -14,21 +14,21 @@ from typing import NamedTuple
 from construct import Construct, Enum, Int8ul, Struct, Terminated
 
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     build_text_table,
-    put_any_text,
-    put_bytes,
-    put_double,
-    put_name,
-    put_null,
-    put_null_member,
-    put_signed,
-    put_string,
-    put_text,
-    put_text_member,
-    put_time,
-    put_unsigned,
     widen_float,
+    write_json_any_text,
+    write_json_bytes,
+    write_json_double,
+    write_json_null,
+    write_json_signed,
+    write_json_string,
+    write_json_time,
+    write_json_unsigned,
+    write_name_of_number,
+    write_null_member,
+    write_text_member,
+    write_text_of_table,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import (
@@ -50,7 +50,7 @@ from binlogtool.formats.manticore.decode import (
     VECTOR_TYPES,
     VERIFIED_VERSIONS,
     ManticoreLogContext,
-    learn_table_names,
+    store_table_names,
 )
 from binlogtool.formats.manticore.payload_kernels import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import (
@@ -87,8 +87,8 @@ words = build_text_table(
 """Texts for these kernels, and the names of attribute types."""
 
 
-@kernel(put_signed, put_unsigned, load_uint32, load_int64)
-def put_list(
+@kernel(write_json_signed, write_json_unsigned, load_uint32, load_int64)
+def write_json_list(
     buf: UInt8s, pos: int, count: int, size: int, step: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one element every `step` bytes."""
@@ -99,9 +99,9 @@ def put_list(
     for i in range(count):
         at = pos + step * i
         out_pos = (
-            put_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
+            write_json_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
             if size == 4
-            else put_signed(load_int64(buf, at), out, out_pos, out_limit)
+            else write_json_signed(load_int64(buf, at), out, out_pos, out_limit)
         )
         if out_pos < 0:
             return out_pos
@@ -113,18 +113,20 @@ def put_list(
     return out_pos + 1
 
 
-@kernel(put_list, read_zint)
-def put_vector(buf: UInt8s, pos: int, limit: int, width: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_list, read_zint)
+def write_json_vector(
+    buf: UInt8s, pos: int, limit: int, width: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write a vec(width) as a list."""
     count, pos = read_zint(buf, pos, limit)
-    return put_list(buf, pos, count, width, width, out, out_pos, out_limit)
+    return write_json_list(buf, pos, count, width, width, out, out_pos, out_limit)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_list, put_text, put_unsigned, read_zint)
-def put_rows(
+@kernel(write_json_list, write_text_of_table, write_json_unsigned, read_zint)
+def write_json_rows(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, rows: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write sizes and document ids of rows, stored as a vec(4); dwords 0 and 1 of a row are its document id."""
@@ -132,15 +134,17 @@ def put_rows(
     stride = count // rows if rows > 0 else 0
     if out_limit - out_pos < 128:
         return -1
-    out_pos = put_unsigned(count, out, put_text(texts, WORDS, out, out_pos, out_limit), out_limit)
-    out_pos = put_unsigned(stride, out, put_text(texts, STRIDE, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_unsigned(count, out, write_text_of_table(texts, WORDS, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_unsigned(stride, out, write_text_of_table(texts, STRIDE, out, out_pos, out_limit), out_limit)
     if stride < 2 or stride * rows != count:
         return out_pos
-    return put_list(buf, pos, rows, 8, 4 * stride, out, put_text(texts, IDS, out, out_pos, out_limit), out_limit)
+    return write_json_list(
+        buf, pos, rows, 8, 4 * stride, out, write_text_of_table(texts, IDS, out, out_pos, out_limit), out_limit
+    )
 
 
-@kernel(put_text, put_unsigned, read_zint)
-def put_stored(
+@kernel(write_text_of_table, write_json_unsigned, read_zint)
+def write_json_stored(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the number of stored documents, and the sum of their sizes."""
@@ -152,8 +156,8 @@ def put_stored(
         pos += size
     if out_limit - out_pos < 128:
         return -1
-    out_pos = put_unsigned(count, out, put_text(texts, COUNT, out, out_pos, out_limit), out_limit)
-    out_pos = put_unsigned(total, out, put_text(texts, BYTES, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_unsigned(count, out, write_text_of_table(texts, COUNT, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_unsigned(total, out, write_text_of_table(texts, BYTES, out, out_pos, out_limit), out_limit)
     out[out_pos] = 125
     return out_pos + 1
 
@@ -161,20 +165,22 @@ def put_stored(
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_text, put_unsigned, read_zint)
-def put_kind(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_text_of_table, write_json_unsigned, read_zint)
+def write_json_kind(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the type of an attribute: its number, and its name (or the number as text)."""
     kind, pos = read_zint(buf, pos, limit)
     if out_limit - out_pos < 128:
         return -1
-    out_pos = put_unsigned(kind, out, put_text(texts, TYPE, out, out_pos, out_limit), out_limit)
-    out_pos = put_text(texts, NAME, out, out_pos, out_limit)
+    out_pos = write_json_unsigned(kind, out, write_text_of_table(texts, TYPE, out, out_pos, out_limit), out_limit)
+    out_pos = write_text_of_table(texts, NAME, out, out_pos, out_limit)
     name_end = -2
     if 0 <= kind < MVA_TEXT_OFFSET:
-        name_end = put_text(texts, kind, out, out_pos, out_limit)
+        name_end = write_text_of_table(texts, kind, out, out_pos, out_limit)
     elif MVA < kind <= MVA + 2:
-        name_end = put_text(texts, kind - MVA + MVA_TEXT_OFFSET, out, out_pos, out_limit)
-    out_pos = name_end if name_end > 0 else put_unsigned(kind, out, out_pos, out_limit)
+        name_end = write_text_of_table(texts, kind - MVA + MVA_TEXT_OFFSET, out, out_pos, out_limit)
+    out_pos = name_end if name_end > 0 else write_json_unsigned(kind, out, out_pos, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
@@ -195,10 +201,10 @@ def has_duplicate_names(buf: UInt8s, pos: int, limit: int, version: int, count: 
     return False
 
 
-@kernel(put_double, widen_float)
-def put_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_double, widen_float)
+def write_json_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the float with these 32 bits as a double."""
-    return put_double(widen_float(bits), out, out_pos, out_limit)
+    return write_json_double(widen_float(bits), out, out_pos, out_limit)
 
 
 @kernel(load_uint32)
@@ -209,32 +215,49 @@ def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
     return 1 + (BIGINT <= kind <= STRING)
 
 
-@kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, get_value_width, load_uint32, load_int64)
-def put_value(
-    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, out_pos: int, out_limit: int
+@kernel(
+    write_json_any_text,
+    write_json_float,
+    write_json_list,
+    write_json_signed,
+    write_json_unsigned,
+    get_value_width,
+    load_uint32,
+    load_int64,
+)
+def write_json_value(
+    buf: UInt8s,
+    kind: int,
+    value_at: int,
+    dwords_left: int,
+    blobs: int,
+    size: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
-    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = the value is incomplete."""
-    width = get_value_width(buf, kind, at, left)
+    """Write the value of this type at `buf[value_at]`, `dwords_left` dwords remain; -3 = it is incomplete."""
+    width = get_value_width(buf, kind, value_at, dwords_left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
-    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
+    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > dwords_left:
         return -3
     if kind > MVA:
-        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
+        return write_json_list(buf, value_at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
     if kind == FLOAT:
-        return put_float(load_uint32(buf, at), out, out_pos, out_limit)
+        return write_json_float(load_uint32(buf, value_at), out, out_pos, out_limit)
     if kind == STRING:
-        start = load_uint32(buf, at)
-        length = load_uint32(buf, at + 4)
+        start = load_uint32(buf, value_at)
+        length = load_uint32(buf, value_at + 4)
         return (
-            put_any_text(buf, blobs + start, blobs + start + length, out, out_pos, out_limit)
+            write_json_any_text(buf, blobs + start, blobs + start + length, out, out_pos, out_limit)
             if start + length <= size
             else -3
         )
     return (
-        put_signed(load_int64(buf, at), out, out_pos, out_limit)
+        write_json_signed(load_int64(buf, value_at), out, out_pos, out_limit)
         if width == 2
-        else put_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
+        else write_json_unsigned(load_uint32(buf, value_at), out, out_pos, out_limit)
     )
 
 
@@ -255,44 +278,48 @@ class BlobPool(NamedTuple):
     end: int
 
 
-@kernel(put_string, put_value, read_zint, skip_text, get_value_width)
-def put_values(
+@kernel(write_json_string, write_json_value, read_zint, skip_text, get_value_width)
+def write_json_values(
     buf: UInt8s,
     version: int,
     count: int,
-    pos: int,
-    at: int,
-    left: int,
+    names_at: int,
+    value_at: int,
+    dwords_left: int,
     blobs: BlobPool,
     out: MutableUInt8s,
     out_pos: int,
     out_limit: int,
 ) -> int:
-    """Write the new values of a document under the attribute names from `pos` on, without braces."""
+    """Write the new values of a document under the attribute names from `names_at` on, without braces."""
     for k in range(count):
-        end = skip_text(buf, pos, blobs.end, version)
-        low = pos + 4
+        end = skip_text(buf, names_at, blobs.end, version)
+        low = names_at + 4
         if version >= 15:
-            _size, low = read_zint(buf, pos, blobs.end)
-        out_pos = put_string(buf, low, end, out, out_pos, out_limit - 64)
+            _size, low = read_zint(buf, names_at, blobs.end)
+        out_pos = write_json_string(buf, low, end, out, out_pos, out_limit - 64)
         if out_pos < 0:
             return out_pos
         out[out_pos] = 58
-        kind, pos = read_zint(buf, end, blobs.end)
-        out_pos = put_value(buf, kind, at, left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64)
+        kind, names_at = read_zint(buf, end, blobs.end)
+        out_pos = write_json_value(
+            buf, kind, value_at, dwords_left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64
+        )
         if out_pos < 0:
             return out_pos
         if k < count - 1:
             out[out_pos] = 44
             out_pos += 1
-        width = get_value_width(buf, kind, at, left)
-        at += 4 * width
-        left -= width
+        width = get_value_width(buf, kind, value_at, dwords_left)
+        value_at += 4 * width
+        dwords_left -= width
     return out_pos
 
 
-@kernel(has_duplicate_names, put_signed, put_text, put_values, read_zint, load_uint32, load_int64)
-def put_documents(
+@kernel(
+    has_duplicate_names, write_json_signed, write_text_of_table, write_json_values, read_zint, load_uint32, load_int64
+)
+def write_json_documents(
     buf: UInt8s,
     texts: UInt8s,
     version: int,
@@ -318,16 +345,16 @@ def put_documents(
     output_start = out_pos
     if out_limit - out_pos < 64:
         return -1
-    out_pos = put_text(texts, DOCUMENTS, out, out_pos, out_limit)
+    out_pos = write_text_of_table(texts, DOCUMENTS, out, out_pos, out_limit)
     for i in range(documents):
         if out_limit - out_pos < 128:
             return -1
         at = load_uint32(buf, offsets + 4 * i) if places != 0 else 0
-        out_pos = put_signed(
-            load_int64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, out_pos, out_limit), out_limit
+        out_pos = write_json_signed(
+            load_int64(buf, docids + 8 * i), out, write_text_of_table(texts, DOCID, out, out_pos, out_limit), out_limit
         )
-        out_pos = put_text(texts, VALUES, out, out_pos, out_limit)
-        out_pos = put_values(
+        out_pos = write_text_of_table(texts, VALUES, out, out_pos, out_limit)
+        out_pos = write_json_values(
             buf,
             version,
             lists.names,
@@ -353,8 +380,8 @@ def put_documents(
     return out_pos + 1
 
 
-@kernel(put_bytes, put_documents, put_text, read_zint)
-def put_blobs(
+@kernel(write_json_bytes, write_json_documents, write_text_of_table, read_zint)
+def write_json_blobs(
     buf: UInt8s,
     pos: int,
     limit: int,
@@ -370,16 +397,18 @@ def put_blobs(
     _size, low = read_zint(buf, pos, limit)
     if out_limit - out_pos < 64:
         return -1
-    out_pos = put_bytes(buf, low, limit, out, put_text(texts, BLOBS, out, out_pos, out_limit), out_limit)
+    out_pos = write_json_bytes(
+        buf, low, limit, out, write_text_of_table(texts, BLOBS, out, out_pos, out_limit), out_limit
+    )
     return (
         out_pos
         if out_pos < 0
-        else put_documents(buf, texts, version, lists, offsets, pos, limit, out, out_pos, out_limit)
+        else write_json_documents(buf, texts, version, lists, offsets, pos, limit, out, out_pos, out_limit)
     )
 
 
-@kernel(put_documents, put_vector, put_text)
-def put_last_offsets(
+@kernel(write_json_documents, write_json_vector, write_text_of_table)
+def write_json_last_offsets(
     buf: UInt8s,
     pos: int,
     limit: int,
@@ -392,8 +421,12 @@ def put_last_offsets(
     """Write the end of an update of versions 2 to 9."""
     if out_limit - out_pos < 64:
         return -1
-    out_pos = put_vector(buf, pos, limit, 4, out, put_text(texts, OFFSETS, out, out_pos, out_limit), out_limit)
-    return out_pos if out_pos < 0 else put_documents(buf, texts, 9, lists, pos, -1, limit, out, out_pos, out_limit)
+    out_pos = write_json_vector(
+        buf, pos, limit, 4, out, write_text_of_table(texts, OFFSETS, out, out_pos, out_limit), out_limit
+    )
+    return (
+        out_pos if out_pos < 0 else write_json_documents(buf, texts, 9, lists, pos, -1, limit, out, out_pos, out_limit)
+    )
 
 
 # --- The JSON line of a transaction in compiled code ---
@@ -406,31 +439,35 @@ of its payload. The negative kinds have no TID.
 """
 
 
-@kernel(put_null, put_time)
-def put_time_member(
+@kernel(write_json_null, write_json_time)
+def write_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, time: int
 ) -> int:
     """Write the time of a transaction, in versions that store it."""
-    return put_null(out, out_pos, out_limit) if kind == ADD_CACHE_KIND else put_time(time, out, out_pos, out_limit)
+    return (
+        write_json_null(out, out_pos, out_limit)
+        if kind == ADD_CACHE_KIND
+        else write_json_time(time, out, out_pos, out_limit)
+    )
 
 
-@kernel(put_name, put_null)
-def put_table_member(
+@kernel(write_name_of_number, write_json_null)
+def write_table_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, number: int
 ) -> int:
     """Write the name of the table with this id; null if it is unknown."""
     if kind == ADD_CACHE_KIND:
-        return put_null(out, out_pos, out_limit)
-    name_end = put_name(texts, number, out, out_pos, out_limit)
-    return put_null(out, out_pos, out_limit) if name_end == -2 else name_end
+        return write_json_null(out, out_pos, out_limit)
+    name_end = write_name_of_number(texts, number, out, out_pos, out_limit)
+    return write_json_null(out, out_pos, out_limit) if name_end == -2 else name_end
 
 
-@kernel(put_null, put_unsigned)
-def put_tid_member(
+@kernel(write_json_null, write_json_unsigned)
+def write_tid_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, tid: int
 ) -> int:
     """Write the TID of a transaction."""
-    return put_null(out, out_pos, out_limit) if kind < 0 else put_unsigned(tid, out, out_pos, out_limit)
+    return write_json_null(out, out_pos, out_limit) if kind < 0 else write_json_unsigned(tid, out, out_pos, out_limit)
 
 
 @kernel(load_add_txn)
@@ -504,7 +541,7 @@ def _create_old_bodies(version: int) -> Iterator[tuple[int, BodySchema]]:
             ),
         )
     yield ADD_INDEX_KIND, _create_body(*create_old_body_schema(version, OldOp.ADD_INDEX).subcons)
-    yield ADD_CACHE_KIND, _create_body(*schema.create_old_cache_schema(version).subcons)
+    yield ADD_CACHE_KIND, _create_body(*schema.create_v14_cache_schema(version).subcons)
 
 
 @cache
@@ -528,7 +565,7 @@ class TransactionClassifier:
             starts, ends = (to_int_list(column, 0, count) for column in arguments[1:])
             if any(end - start > self._max_size for start, end in zip(starts, ends, strict=True)):
                 return None
-        learn_table_names(self._context, batch, count)
+        store_table_names(self._context, batch, count)
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))
         add_txn = Op.ADD_TXN.value if self._context.has_new_frames else -1
@@ -549,12 +586,12 @@ def create_json_line(context: object) -> JsonLine | None:
     if context.version <= LAST_LOW_VERSION:
         return None
     bodies = _create_json_bodies(min(context.version, NEW_FRAME_VERSION))
-    null = JsonMember(put_null_member)
+    null = JsonMember(write_null_member)
     return JsonLine(
-        type=JsonMember(put_text_member, ("op",), texts={op.value: op.name for op in context.ops}),
-        seq=JsonMember(put_tid_member, ("kind", "body.tid")),
-        time=null if context.has_new_frames else JsonMember(put_time_member, ("kind", "body.time")),
-        object=JsonMember(put_table_member, ("kind", "body.id"), names=TableNames(context.names)),
+        type=JsonMember(write_text_member, ("op",), texts={op.value: op.name for op in context.ops}),
+        seq=JsonMember(write_tid_member, ("kind", "body.tid")),
+        time=null if context.has_new_frames else JsonMember(write_time_member, ("kind", "body.time")),
+        object=JsonMember(write_table_member, ("kind", "body.id"), names=TableNames(context.names)),
         origin=null,
         txn=null,
         body=JsonMember(None, ("kind", "covered_start", "covered_end"), bodies=bodies),

@@ -356,20 +356,21 @@ def _create_leaf(
     )
 
 
-DWORDS, QWORDS = (_create_leaf("put_vector", constant=width, table=None) for width in (4, 8))
+DWORDS, QWORDS = (_create_leaf("write_json_vector", constant=width, table=None) for width in (4, 8))
 """Meaning of the elements of a vec(4) and a vec(8)."""
 
-ROWS, STORED = _create_leaf("put_rows", "rows", members=True), _create_leaf("put_stored")
+ROWS, STORED = _create_leaf("write_json_rows", "rows", members=True), _create_leaf("write_json_stored")
 """Meanings. Dwords of rows: number of dwords, dwords per row, document ids. Stored documents: number and size."""
 
-KIND = _create_leaf("put_kind", members=True)
+KIND = _create_leaf("write_json_kind", members=True)
 """Meaning of an attribute type: its name."""
 
 _UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
 BLOBS, OLD_BLOBS = (
-    _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", constant=version, members=True) for version in (15, 14)
+    _create_leaf("write_json_blobs", *_UPDATE_FIELDS, "row_offsets", constant=version, members=True)
+    for version in (15, 14)
 )
-LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
+LAST_OFFSETS = _create_leaf("write_json_last_offsets", *_UPDATE_FIELDS, members=True)
 """The last field of an update (also before versions 15 and 10), followed by the new values of each document."""
 
 

@@ -343,7 +343,7 @@ OP_SINCE_VERSION = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, O
 
 
 @cache
-def create_old_cache_schema(version: int) -> Struct:
+def create_v14_cache_schema(version: int) -> Struct:
     """Create the schema of the body of an ADD_CACHE of versions 2 to 14."""
     number = _create_zint(version)
     tids = ["min_tid" / number, "max_tid" / number, "flushed_tid" / number]
@@ -381,7 +381,7 @@ def create_old_body_kernel(version: int, id_size: int) -> RecordKernel:
     places = table.numbers
     name = Struct("name" / _select_text(version), *_create_generation(version))
     places[OldOp.ADD_INDEX] = table.add(name)
-    places[OldOp.ADD_CACHE] = table.add(create_old_cache_schema(version))
+    places[OldOp.ADD_CACHE] = table.add(create_v14_cache_schema(version))
     for op in OldOp:
         if not places[op] and op is not OldOp.RECONFIGURE and (op < OldOp.RECONFIGURE or not _is_lowest_first(version)):
             places[op] = table.add(create_old_payload_schema(version, op, id_size))
@@ -395,7 +395,7 @@ def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) ->
     Source: `docs/spec/manticore.md#frame-of-versions-2-to-14`.
     """
     if op is OldOp.ADD_CACHE:
-        cache_ = create_old_cache_schema(version)
+        cache_ = create_v14_cache_schema(version)
         return NestedSchema(KernelSkipped(cache_), cache_)
     number = _create_zint(version)
     times = ["tid" / number, "time" / number]

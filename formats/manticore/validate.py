@@ -433,7 +433,7 @@ class ManticoreLogValidator:
                 self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
                 self.cache_end = None
             if ops[index] == self.context.ops.ADD_INDEX:
-                self._declare_table(batch, index)
+                self._check_and_store_declared_table(batch, index)
             elif ops[index] == self.context.ops.ADD_CACHE:
                 self._check_cache(batch, index)
             else:
@@ -523,7 +523,7 @@ class ManticoreLogValidator:
         frames = batch.frames
         return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
 
-    def _declare_table(self, batch: Batch, index: int) -> None:
+    def _check_and_store_declared_table(self, batch: Batch, index: int) -> None:
         body = self._read_body(batch, index)
         number, name = parse_table_name(self.context, body)
         if body[:1] == b"\x80":
@@ -634,7 +634,7 @@ class ManticoreLogValidator:
             self._report(batch, index, "checksum-absent", message, "known writer defect", server="replay")
         for table in self.tables.values():
             self._load_kernel_state(table)
-        listing = schema.CACHE if self.context.has_new_frames else schema.create_old_cache_schema(self.context.version)
+        listing = schema.CACHE if self.context.has_new_frames else schema.create_v14_cache_schema(self.context.version)
         try:
             parsed = listing.parse(self._read_body(batch, index))
         except ConstructError:
@@ -712,12 +712,12 @@ class ManticoreLogValidator:
             details["payloads"] = {op.name: counts[op] for op in PayloadOp if counts[op]}
         names = self.context.ops
         types = {names(op).name: count for op, count in self.op_counts.items()}
-        early_ops = () if self.context.has_new_frames else self._report_early_ops()
+        early_ops = () if self.context.has_new_frames else self._report_ops_newer_than_version()
         return ValidationResult(
             total_counts[0], types, early_ops, durable_end=durable, facts=facts, details=MappingProxyType(details)
         )
 
-    def _report_early_ops(self) -> tuple[Finding, ...]:
+    def _report_ops_newer_than_version(self) -> tuple[Finding, ...]:
         """Report operations that do not exist in the version of the header: the version itself may be wrong."""
         findings = []
         for op, since in schema.OP_SINCE_VERSION.items():

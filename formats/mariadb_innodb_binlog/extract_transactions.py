@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.event_schemas import get_event
 from binlogtool.formats.binlog_events.sql.script import create_script as script_of_events
@@ -50,7 +50,7 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 
 
 class IbbEventGroupReader:
-    """Event-group reader of one file (`format_api.row_outputs.EventGroupReader`), fed with record batches."""
+    """Event-group reader of one file (`format_api.row_output_interfaces.EventGroupReader`), fed with record batches."""
 
     def __init__(self, layout: LogFileLayout, limits: Limits) -> None:
         self._context: IbbFileContext = layout.context
@@ -188,9 +188,9 @@ class GroupStatements(msgspec.Struct):
         """True if nothing has been written so far."""
         return self.writer.is_empty
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Return the text for a gap in the records: an open transaction must not be committed."""
-        return self.writer.note_gap(what)
+        return self.writer.handle_missing_records(what)
 
     def finish(self) -> bytes:
         """Return the text after the last record."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
@@ -89,8 +89,8 @@ FORMAT = Format(
     replay=ReplayRules(
         begin=LazyRef("mariadb_innodb_binlog.replay:IbbReplayer"),
         reasons=LazyMapping("mariadb_innodb_binlog.replay:REASONS"),
-        effects=LazyRef("binlog_events.replay.effects:EventEffects"),
-        patch=LazyRef("binlog_events.replay.effects:apply_patch"),
+        effects=LazyRef("binlog_events.replay.event_effects:EventEffects"),
+        patch=LazyRef("binlog_events.replay.event_effects:apply_patch"),
         level="event",
         count_records=LazyRef("mariadb_innodb_binlog.replay:count_events"),
         parse_state=LazyRef("mariadb_innodb_binlog.replay:parse_server_state"),

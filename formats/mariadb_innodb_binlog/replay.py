@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -582,7 +582,7 @@ class _UnseenEvents(msgspec.Struct):
 
 
 class IbbReplayer:
-    """Replayer of the log (`format_api.replay.Replayer`)."""
+    """Replayer of the log (`format_api.replay_rules.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._force = situation.policy == "force"
@@ -635,7 +635,7 @@ class IbbReplayer:
         index, record_count = 0, len(records)
         self._next_record = first + record_count
         file = self._files[self._file_index]
-        visible = self._note_groups(file, records)
+        visible = self._record_event_groups(file, records)
         while index < record_count and self._stop is None:
             if index >= visible:
                 yield from self._skip_rest(first, records, index, file)
@@ -652,7 +652,7 @@ class IbbReplayer:
         if index < record_count:
             yield RecordOutcome(first + index, first + record_count, SKIPPED, NOT_REACHED)
 
-    def _note_groups(self, file: ReadFile, records: DecodedRecords) -> int:
+    def _record_event_groups(self, file: ReadFile, records: DecodedRecords) -> int:
         """Record the groups of a run; return how many of its records the reader sees."""
         offsets = records.offset
         durable = visible = len(records)
@@ -792,10 +792,10 @@ class IbbReplayer:
         self._bad_offset = reader_stop.offset
         if self._force:
             yield from self._applier.roll_back(number)
-        elif not self._is_file_unread(file):
+        elif not self._is_file_not_read_by_server(file):
             yield from self._stop_reader(number, ReplayStop(file.file.name, reader_stop.offset, reader_stop.reason))
 
-    def _is_file_unread(self, file: ReadFile) -> bool:
+    def _is_file_not_read_by_server(self, file: ReadFile) -> bool:
         """Return whether recovery removed the file, or readers skip it."""
         is_removed = self._new_end is not None and file.number > self._new_end[0]
         return is_removed or self._unseen_file == file.file.name

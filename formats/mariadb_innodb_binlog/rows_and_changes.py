@@ -9,12 +9,12 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
-from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, make_compiled_reader
+from binlogtool.formats.binlog_events.changes.row_event_tables import RowTables, make_compiled_reader
 from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import Batch, KernelCompiler
-    from binlogtool.format_api.row_outputs import (
+    from binlogtool.format_api.row_output_interfaces import (
         ChangeReader,
         EventRows,
         RecordChanges,
@@ -35,7 +35,7 @@ def _get_event_context(context: IbbFileContext, what: str) -> Any:
 
 
 class GroupChanges(msgspec.Struct):
-    """Change reader for batches of events (`format_api.row_outputs.ChangeReader`)."""
+    """Change reader for batches of events (`format_api.row_output_interfaces.ChangeReader`)."""
 
     reader: ChangeReader
 
@@ -54,9 +54,9 @@ class GroupChanges(msgspec.Struct):
         """Name of the transaction whose end was not read; "" = there is none."""
         return self.reader.open_transaction
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
-        self.reader.note_gap()
+        self.reader.handle_missing_records()
 
 
 def make_group_changes() -> GroupChanges:
@@ -68,7 +68,7 @@ def make_group_changes() -> GroupChanges:
 
 
 class GroupTables(RowTables):
-    """Table reader for batches of events (`format_api.row_outputs.TableReader`)."""
+    """Table reader for batches of events (`format_api.row_output_interfaces.TableReader`)."""
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits

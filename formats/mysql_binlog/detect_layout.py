@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.decode import (
     is_proven_despite_checksum,
     is_proven_event,
     read_prior_events,
-    record_prior_events,
+    record_times_and_servers,
 )
 from binlogtool.formats.binlog_events.event_schemas import (
     ENCRYPTED_EVENT_FRAME,
@@ -172,7 +172,7 @@ def get_level(form: EventChecksumForm) -> FrameLevel:
         max_size=DEFAULT_MAX_EVENT,
         length_field="event_size",
         prove=is_proven_despite_checksum if form is EventChecksumForm.CRC else is_proven_event,
-        observe=None if form is EventChecksumForm.CRC else record_prior_events,
+        observe=None if form is EventChecksumForm.CRC else record_times_and_servers,
         checksum=CRC32,
         claimed_offset=_claimed_offset,
         stored="crc32",

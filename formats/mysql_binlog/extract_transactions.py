@@ -12,7 +12,7 @@ from typing import Any
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, make_split_point
-from binlogtool.format_api.row_outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.row_output_interfaces import PortableEventGroup, PriorGtids
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import DecryptionAnchor, EventDecryptor, EventDecryptorFactory
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
@@ -279,7 +279,7 @@ class BinlogSplitFinder:
             if history is not None:
                 history.import_state(state.get("declared", ()))
         if (decryptor := self._get_decryptor()) is not None:
-            decryptor.start_at(DecryptionAnchor(*state["sealed"]))
+            decryptor.start_after_anchor(DecryptionAnchor(*state["sealed"]))
         next_level = self.layout.frame.next_level
         if next_level is None or "description" not in state:
             return None

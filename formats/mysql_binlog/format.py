@@ -19,8 +19,8 @@ from binlogtool.format_api.format import (
     Validator,
 )
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     decode_bodies,
@@ -149,19 +149,19 @@ FORMAT = Format(
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
     ),
     tables=TableSupport(
-        LazyRef("binlog_events.changes.rows_as_tables:RowTables"),
+        LazyRef("binlog_events.changes.row_event_tables:RowTables"),
         types=("TABLE_MAP",),
         emptied=True,
-        make_compiled_reader=LazyRef("binlog_events.changes.rows_as_tables:make_compiled_reader"),
+        make_compiled_reader=LazyRef("binlog_events.changes.row_event_tables:make_compiled_reader"),
         statements=True,
     ),
     repair=REPAIR,
     replay=ReplayRules(
-        begin=LazyRef("mysql_binlog.replay.replay:BinlogReplayer"),
+        begin=LazyRef("mysql_binlog.replay.replayer:BinlogReplayer"),
         reasons=LazyMapping("binlog_events.replay.applier:REASONS"),
-        effects=LazyRef("binlog_events.replay.effects:EventEffects"),
-        patch=LazyRef("binlog_events.replay.effects:apply_patch"),
-        parse_state=LazyRef("mysql_binlog.replay.replay:parse_server_state"),
+        effects=LazyRef("binlog_events.replay.event_effects:EventEffects"),
+        patch=LazyRef("binlog_events.replay.event_effects:apply_patch"),
+        parse_state=LazyRef("mysql_binlog.replay.replayer:parse_server_state"),
         decode_extras=LazyRef("binlog_events.decode:flag_extras"),
         force="skips the transactions that are damaged or rejected, and applies all others "
         "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",

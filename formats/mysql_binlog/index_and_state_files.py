@@ -337,7 +337,7 @@ class IndexListing(msgspec.Struct):
         """Return the numbers in order."""
         return self.numbers if self.seen is None else array("q", sorted(self.numbers))
 
-    def name_of(self, number: int) -> str:
+    def get_listed_name(self, number: int) -> str:
         """Return the name that is listed for a number."""
         return self.unusual_names.get(number) or LogName("", self.base, number).make_sibling(number)
 
@@ -576,7 +576,8 @@ class _IndexLineReader(msgspec.Struct):
             self.duplicates.add(line, f"{to_printable(parsed.name)} is listed twice")
         elif fault == "back":
             self.regressions.add(
-                line, f"{to_printable(parsed.name)} is listed after {to_printable(listing.name_of(last_number))}"
+                line,
+                f"{to_printable(parsed.name)} is listed after {to_printable(listing.get_listed_name(last_number))}",
             )
 
     def iter_findings(self) -> Iterator[Finding]:

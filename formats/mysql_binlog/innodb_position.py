@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.replay import ExaminedFile
+from binlogtool.format_api.replay_rules import ExaminedFile
 from binlogtool.formats.innodb.tablespace_pages import (
     NO_PAGE,
     TRANSACTION_SYSTEM,

@@ -48,8 +48,13 @@ from binlogtool.formats.tarantool.codes import (
     SpaceNames,
     name_body_key,
 )
+from binlogtool.formats.tarantool.msgpack.decode_values import (
+    InexactValueError,
+    check_exact,
+    get_fast_decoder,
+    to_python,
+)
 from binlogtool.formats.tarantool.msgpack.parse import ODD_SEEN, MpKind, MpNode, decode_value, limit_depth
-from binlogtool.formats.tarantool.msgpack.values import InexactValueError, check_exact, get_fast_decoder, to_python
 from binlogtool.formats.tarantool.rows import parse_rows
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.schema import (
@@ -437,12 +442,12 @@ def _name_spaces(context: TarantoolContext, batch: Batch, start: int, stop: int)
     result = []
     for index, space in enumerate(spaces, start):
         if space == BOX_SPACE_ID:
-            learn_space_name(names, batch, index)
+            store_space_name(names, batch, index)
         result.append(names[space])
     return result
 
 
-def learn_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
+def store_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
     """Store the id and name from a row of `_space`; return the id, or None if the row sets no name."""
     body = read_body_bytes(batch, index)
     definition = None if body is None else _decode_space_name(body, int(batch.records["type"][index]))
@@ -756,7 +761,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
         if BOX_SPACE_ID in set(spaces):
             for index, space in enumerate(spaces):
                 if space == BOX_SPACE_ID:
-                    learn_space_name(self.context.spaces, batch, index)
+                    store_space_name(self.context.spaces, batch, index)
         return make_split_point(batch, batch.frames.count)
 
     def export_state(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
-from binlogtool.format_api.replay import ReplayRules
-from binlogtool.format_api.row_outputs import TableSupport
+from binlogtool.format_api.replay_rules import ReplayRules
+from binlogtool.format_api.row_output_interfaces import TableSupport
 from binlogtool.formats.tarantool import FILE_PATTERNS, schema
 from binlogtool.formats.tarantool.codes import END_MARK, ROW_KINDS, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import (
@@ -104,14 +104,14 @@ FORMAT = Format(
     ),
     repair=REPAIR,
     replay=ReplayRules(
-        begin=LazyRef("tarantool.replay.replay:TarantoolReplayer"),
+        begin=LazyRef("tarantool.replay.replayer:TarantoolReplayer"),
         decode_extras=read_transaction_flags,
         reasons=LazyMapping("tarantool.replay.loss_findings:REASONS"),
-        effects=LazyRef("tarantool.replay.effects:TarantoolEffects"),
-        patch=LazyRef("tarantool.replay.effects:apply_patch"),
+        effects=LazyRef("tarantool.replay.row_effects:TarantoolEffects"),
+        patch=LazyRef("tarantool.replay.row_effects:apply_patch"),
         compiled=LazyRef("tarantool.replay.replay_kernels:TarantoolFastPath"),
         uses_server_version=True,
-        parse_state=LazyRef("tarantool.replay.replay:read_header_position"),
+        parse_state=LazyRef("tarantool.replay.replayer:read_header_position"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "skipped, and missing logs are tolerated",
     ),

@@ -29,7 +29,7 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.formats.tarantool.codes import FIXHEADER_SIZE, MAX_PAYLOAD_SIZE, PLAIN_MAGIC, ZSTD_MAGIC
-from binlogtool.formats.tarantool.msgpack.parse import MpFiller, MpUint32, get_remaining
+from binlogtool.formats.tarantool.msgpack.parse import MpFiller, MpUint32, get_buffer_and_position
 from binlogtool.formats.tarantool.rows.parse_rows import RowConstruct, RowsConstruct
 from binlogtool.limits import Limits
 
@@ -94,7 +94,7 @@ def bound_unpacked_size(payload: memoryview) -> int:
         if _is_skippable(payload, position):
             position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
         else:
-            size, position = _walk_frame(payload, position)
+            size, position = _find_zstd_frame_size_and_end(payload, position)
             total += size
         if position > len(payload):
             missing = position - len(payload)
@@ -107,7 +107,7 @@ def _is_skippable(payload: memoryview, start: int) -> bool:
     return len(head) == 8 and head[1:4] == _SKIPPABLE_MAGIC and head[0] >> 4 == 5
 
 
-def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
+def _find_zstd_frame_size_and_end(payload: memoryview, start: int) -> tuple[int, int]:
     """Return an upper bound of the unpacked size of one frame, and where the frame ends."""
     if bytes(payload[start : start + 4]) != FRAME_MAGIC:
         text = f"{len(payload) - start} bytes after the zstd frame"
@@ -291,7 +291,7 @@ class TextHeader(Construct):  # type: ignore[misc]
     """Construct type of the whole header, including the empty line; the parsed value keeps the raw bytes."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Container:
-        data, start, end, base = get_remaining(stream)
+        data, start, end, base = get_buffer_and_position(stream)
         raw = bytes(data[start : min(end, start + HEADER_SEARCH_SIZE)])
         text = parse_header_lines(raw)
         if text.end is None:

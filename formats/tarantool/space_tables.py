@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import U64, Batch, to_int_list
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     TUPLE,
     RecordTableRows,
     TableColumn,
@@ -106,7 +106,7 @@ class SpaceTables(msgspec.Struct, TableReader):
                 )
         self.spaces.update(self.known_spaces)
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here."""
         self.open_transaction = None
 
@@ -116,7 +116,9 @@ class SpaceTables(msgspec.Struct, TableReader):
         if type(space) is not int or kind not in ROW_KINDS:
             return RecordTableRows()
         self.rename_note = ""
-        definitions = tuple(self._learn_definition(space, kind, body)) if space in (BOX_SPACE_ID, BOX_INDEX_ID) else ()
+        definitions = (
+            tuple(self._apply_definition_row(space, kind, body)) if space in (BOX_SPACE_ID, BOX_INDEX_ID) else ()
+        )
         table = self._find_table(space, context)
         row, operations = body.get("tuple"), body.get("ops")
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
@@ -149,7 +151,7 @@ class SpaceTables(msgspec.Struct, TableReader):
     # -- definitions in system spaces
     # ----------------------------------------------------------------------------------------
 
-    def _learn_definition(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[TableSchema]:
+    def _apply_definition_row(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[TableSchema]:
         """Yield the table that a row of `_space` or `_index` creates, alters or gives its primary key."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from binlogtool.cli import dump
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import LimitError
 from tests.cli.invoke import invoke
 

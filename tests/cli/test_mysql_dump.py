@@ -93,7 +93,7 @@ def test_a_schema_that_cannot_be_understood_names_its_line(log: Path, tmp_path: 
 def test_files_that_cannot_be_hints_are_not_read_whole(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("binlogtool.core.record_selection.MAX_SCHEMA_BYTES", 10)
+    monkeypatch.setattr("binlogtool.core.record_and_selection_types.MAX_SCHEMA_BYTES", 10)
     done = invoke("dump", "--schema", schema(tmp_path), str(log))
     assert done.code == 2 and "more than 10 bytes" in done.err
     endless = invoke("dump", "--keyfile-secret", "/dev/zero", str(log))

@@ -12,7 +12,7 @@ import pytest
 
 from binlogtool import __version__
 from binlogtool.findings import EXPLANATIONS
-from binlogtool.terminal.progress import ProgressDisplay
+from binlogtool.terminal.progress_display import ProgressDisplay
 from tests.cli.invoke import ROOT, invoke, program
 from tests.cli.samples import raw_sql
 

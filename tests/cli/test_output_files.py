@@ -170,7 +170,7 @@ def test_names_are_given_exclusively_with_and_without_the_system_call(
 
     for has_call in (True, False):
         if not has_call:
-            monkeypatch.setattr(rename_without_replacing, "_rename_exclusively", lambda _source, _target: False)
+            monkeypatch.setattr(rename_without_replacing, "_try_rename_exclusively", lambda _source, _target: False)
         wins = []
         target = tmp_path / f"target-{has_call}"
         sources = [tmp_path / f"source-{has_call}-{number}" for number in range(8)]

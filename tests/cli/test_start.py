@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
 from threading import Thread
-from binlogtool.cli.fast_startup import LazyModule, prepare_process
+from binlogtool.cli.lazy_imports_and_gc import LazyModule, prepare_process
 prepare_process()
 import inspect, pickle, textwrap
 late = [name for name in ("inspect", "pickle", "textwrap") if "__ran__" not in vars(sys.modules[name])]

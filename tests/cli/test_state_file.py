@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.cli import run_verify
+from binlogtool.cli import run_verify_jobs
 from binlogtool.cli.options import PATH
 from binlogtool.cli.verify import command
 from tests.cli.invoke import Result, invoke
@@ -43,7 +43,7 @@ def remembered(done: Result) -> bool:
 
 def test_every_option_of_verify_is_either_relevant_or_named_as_irrelevant() -> None:
     names = {param.name for param in command.params}
-    assert names == set(RELEVANT) | (run_verify.RESULT_NEUTRAL_OPTIONS - {"help"})
+    assert names == set(RELEVANT) | (run_verify_jobs.RESULT_NEUTRAL_OPTIONS - {"help"})
 
 
 @pytest.mark.parametrize("option", [name for name in RELEVANT if name not in ("redo", "keyfile_secret")])
@@ -73,14 +73,14 @@ def test_a_result_is_not_remembered_when_a_file_that_an_option_names_has_other_c
 def test_the_fingerprint_has_the_content_of_every_file_but_secrets(tmp_path: Path) -> None:
     """Of every option that names a file: another content, another fingerprint. Of a secret its time counts."""
     for param in command.params:
-        if param.type is not PATH or param.name in run_verify.RESULT_NEUTRAL_OPTIONS:
+        if param.type is not PATH or param.name in run_verify_jobs.RESULT_NEUTRAL_OPTIONS:
             continue
         file = tmp_path / "file"
         prints = []
         for text in ("one", "two"):
             file.write_text(text)
-            os.utime(file, ns=(0, len(prints) if param.name in run_verify.SECRET_OPTIONS else 0))
-            prints.append(run_verify.fingerprint_options(command.params, {param.name or "": str(file)}))
+            os.utime(file, ns=(0, len(prints) if param.name in run_verify_jobs.SECRET_OPTIONS else 0))
+            prints.append(run_verify_jobs.fingerprint_options(command.params, {param.name or "": str(file)}))
         assert prints[0] != prints[1], param.name
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.command import build_command_group
+from binlogtool.cli.click_command_tree import build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.man import page_file_name, write_pages
 from binlogtool.cli.options import GLOBAL_NAMES, global_options

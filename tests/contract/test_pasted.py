@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.command import build_command_group
+from binlogtool.cli.click_command_tree import build_command_group
 from binlogtool.cli.command_table import COMMANDS
-from binlogtool.exit_status import STATUSES
+from binlogtool.exit_status_texts import STATUSES
 from binlogtool.findings import EXPLANATIONS
 from tests.cli.invoke import invoke
 from tests.docs.forking import shim

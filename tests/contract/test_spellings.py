@@ -24,12 +24,12 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
         "binlog_events/changes/typed_column_kernels", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
-        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statements",
+        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/event_statement_kernels",
         "binlog_events/sql/format_literals",
-        "binlog_events/values/decode", "binlog_events/wire_format",
+        "binlog_events/values/decode_values", "binlog_events/wire_format",
         "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
         "manticore/payload_kernels", "innodb/redo_records", "mysql_binlog/validate/gtid_rules",
-        "tarantool/msgpack/parse", "tarantool/msgpack/values", "tarantool/schema",
+        "tarantool/msgpack/parse", "tarantool/msgpack/decode_values", "tarantool/schema",
     ),
     FOUND: (
         "binlog_events/decode", "binlog_events/wire_format", "drizzle/explain_damage", "eblob/explain_damage",
@@ -47,8 +47,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "manticore/format", "mariadb_innodb_binlog/redo_recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
-        "binlog_events/changes/row_changes", "binlog_events/changes/rows_as_tables", "binlog_events/decode",
-        "binlog_events/sql/compiled_script_writer", "binlog_events/transactions/transaction_kernels",
+        "binlog_events/changes/row_changes", "binlog_events/changes/row_event_tables", "binlog_events/decode",
+        "binlog_events/sql/script_writer_with_kernels", "binlog_events/transactions/transaction_kernels",
     ),
     TWICE: (),
     VALUE: ("manticore/decode",),
@@ -58,7 +58,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "tarantool/replay/simulated_xlog_reader",
     ),
     OTHER: (
-        "manticore/replay/replay", "mysql_binlog/index_and_state_files",
+        "manticore/replay/replayer", "mysql_binlog/index_and_state_files",
     ),
 }  # fmt: skip
 """Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
@@ -75,46 +75,46 @@ CANONICAL = "accepts a number only in its shortest form, as the server writes it
 
 BY_KERNEL: dict[str, dict[str, str]] = {
     SCALAR: {
-        "format_api/json_kernels": "_utf8_sequence_size",
+        "format_api/json_text_kernels": "_utf8_sequence_size",
         "format_api/schema_fields": "load_int64 load_little_endian load_uint32 load_uint48",
         "binlog_events/event_schemas": "find_event_form",
         "binlog_events/values/value_kernels":
             "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value load_digit_group "
             "load_micros load_signed",
         "binlog_events/wire_format": "load_block_head load_lenenc",
-        "eblob/json_lines": "put_control_flags",
+        "eblob/json_lines": "write_json_control_flags",
         "manticore/payload_kernels": "read_sized_number read_zint skip_text",
         "mariadb_innodb_binlog/schema": "read_compr_int",
         "tarantool/msgpack/parse":
             "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
-        "tarantool/rows/json_lines": "put_scalar",
+        "tarantool/rows/json_lines": "write_json_scalar",
         "tarantool/rows/parse_rows": "read_row_header",
         "tarantool/validate/base_validator": "read_sortable_integer",
     },
     LISTED: {
         "manticore/payload_kernels": "read_body",
-        "manticore/json_lines": "get_value_width put_documents put_list put_value",
+        "manticore/json_lines": "get_value_width write_json_documents write_json_list write_json_value",
     },
     LETTERS: {
-        "binlog_events/sql/kernels/event_statements": "is_begin",
-        "binlog_events/sql/format_literals": "put_quoted",
+        "binlog_events/sql/kernels/event_statement_kernels": "is_begin",
+        "binlog_events/sql/format_literals": "write_string_literal",
         "binlog_events/transactions/boundaries": "is_possible_ddl",
-        "mysql_binlog/validate/kernels": "follow_query",
+        "mysql_binlog/validate/kernels": "track_query_if_expected",
     },
     EQUAL: {
-        "binlog_events/transactions/transaction_kernels": "is_known_body track_gtid",
-        "mysql_binlog/validate/kernels": "follow_mysql_gtid",
+        "binlog_events/transactions/transaction_kernels": "is_known_body try_set_gtid_owner",
+        "mysql_binlog/validate/kernels": "track_mysql_gtid_if_expected",
     },
     ID: {
-        "binlog_events/sql/kernels/row_statements": "contains_table_id",
-        "binlog_events/sql/kernels/event_statements": "find_statement_end put_query_session",
+        "binlog_events/sql/kernels/row_statement_kernels": "contains_table_id",
+        "binlog_events/sql/kernels/event_statement_kernels": "find_statement_end write_query_session",
         "binlog_events/transactions/transaction_kernels": "find_map_number",
         "eblob/json_lines": "classify_batch",
-        "mysql_binlog/validate/kernels": "track_valid_rows_event follow_table_map",
+        "mysql_binlog/validate/kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
     },
     NO_SCHEMA: {
         "binlog_events/changes/typed_column_kernels": "store_value",
-        "binlog_events/rows/json_kernels": "find_value_bounds",
+        "binlog_events/rows/write_rows_json_kernels": "find_value_bounds",
     },
     SEARCHED: {"manticore/payload_kernels": "find_settings_end"},
     CANONICAL: {"tarantool/replay/replay_kernels": "find_number_end read_addable_integer read_operation"},
@@ -123,10 +123,10 @@ BY_KERNEL: dict[str, dict[str, str]] = {
 fields of a structure by a kernel that is generated from its schema (`schema_fields.make_fields_kernel`)."""
 
 READERS = (
-    "binlog_events/rows/annotated_rows",
+    "binlog_events/rows/row_event_byte_ranges",
     "binlog_events/rows/rows_event",
     "binlog_events/rows/table_map",
-    "binlog_events/values/decode",
+    "binlog_events/values/decode_values",
 )
 """Modules that read numbers through `BoundedReader` of `binlog_events/wire_format`. The list may only get shorter."""
 

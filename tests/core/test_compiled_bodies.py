@@ -10,8 +10,8 @@ import pytest
 
 import binlogtool
 from binlogtool.core.decode_batches import CompiledBodyDecoder
+from binlogtool.core.record_and_selection_types import Record, RecordBlock
 from binlogtool.core.record_filter import RecordRange
-from binlogtool.core.record_selection import Record, RecordBlock
 from binlogtool.schema.backends import get_native_backend
 
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import LogPosition, Record, RecordBlock, Selection, parse_position
+from binlogtool.core.record_and_selection_types import LogPosition, Record, RecordBlock, Selection, parse_position
 from binlogtool.errors import UsageError
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines, FieldJsonEncoder, RecordJsonEncoder
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines, FieldJsonEncoder, RecordJsonEncoder
 
 FIRST_OFFSETS = [0, 44, 207, 669, 964, 1357, 2055, 2205, 2303, 2753, 2851, 3217, 3668, 4090, 4548, 4970, 5093]
 """Entry starts of basic-checksum.log, as its manifest lists them."""

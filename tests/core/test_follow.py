@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core import follow
-from binlogtool.core.record_selection import FileFinding, FollowLoss, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import FileFinding, FollowLoss, RecordBlock, Selection
 from binlogtool.errors import UnknownFormatError, UsageError
 from tests.cli.samples import insert
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 
 DOMAINS = "mysql-binlog/generated/mariadb-10.11/domains/mariadb-bin.000001"

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_log import WHOLE_FILE, FilePart
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 
 
 def told(path: Path, part: FilePart, meanwhile: Callable[[Path], object]) -> tuple[int, list[str]]:

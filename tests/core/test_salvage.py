@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.core import salvage_records as unproven_reader
 from binlogtool.core.damage_causes import candidate_bits
-from binlogtool.core.record_selection import Record
+from binlogtool.core.record_and_selection_types import Record
 from tests.cli.invoke import invoke, program
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

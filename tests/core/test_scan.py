@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
 from tests.verify_bytes import verify_bytes
 

@@ -13,7 +13,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.apply_where import CompiledCondition
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.query.conditions import (
     OPERATORS,
     Constant,
@@ -23,7 +23,7 @@ from binlogtool.query.conditions import (
     compare_with_text,
     make_comparison,
 )
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines
 
 WORKLOADS = Path(__file__).parents[1] / "corpus" / "mysql_binlog" / "workloads"
 LOGS = sorted(WORKLOADS.glob("*/types*.full.000001.gz")) + sorted(WORKLOADS.glob("*/partial-json.full.000001.gz"))

@@ -1,6 +1,6 @@
 """Model a disk that can lose power: what is durable, and what was written but is not durable yet.
 
-It replaces `binlogtool.repair.file_io.SystemCalls`. A crash keeps any subset of the pending writes of a file
+It replaces `binlogtool.repair.system_calls.SystemCalls`. A crash keeps any subset of the pending writes of a file
 (torn at 512 bytes), in their order, and any beginning of the pending name changes of a directory. Shortening is one
 operation: all or nothing, as on journaling file systems.
 """

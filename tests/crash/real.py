@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import execute_plan
-from binlogtool.repair.plan import FilePlan, RepairPlan
+from binlogtool.repair.plan_types import FilePlan, RepairPlan
 from binlogtool.repair.undo_repair import apply_undo, finish_interrupted
 from tests.crash.disk import Disk
 

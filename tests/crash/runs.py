@@ -11,7 +11,7 @@ from binlogtool.findings import Severity
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import execute_plan
-from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
+from binlogtool.repair.plan_types import CUTTABLE, FilePlan, RepairPlan
 from binlogtool.repair.undo_file import UndoFile, read_undo_file
 from binlogtool.repair.undo_repair import finish_interrupted
 from tests.cli.samples import plain_log

@@ -16,9 +16,9 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.limits import Limits
-from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.plan import RepairPolicy
-from binlogtool.repair.repair_commands import apply_plan
+from binlogtool.repair.apply_plan_or_salvage import apply_plan
+from binlogtool.repair.plan_types import RepairPolicy
+from binlogtool.repair.system_calls import SystemCalls
 from binlogtool.repair.undo_file import read_undo_file
 from binlogtool.repair.undo_repair import apply_undo
 from tests.cli.samples import plain_log

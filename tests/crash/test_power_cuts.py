@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.repair.execute_plan import execute_plan
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 from tests.crash.real import Real, partial

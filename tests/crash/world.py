@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from binlogtool.repair.execute_plan import execute_plan
-from binlogtool.repair.plan import RepairResult
+from binlogtool.repair.plan_types import RepairResult
 from tests.crash.disk import Disk, Fault
 from tests.crash.runs import Case
 

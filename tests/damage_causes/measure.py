@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
 from tests.damage_causes.damage import KINDS, Done
 from tests.verify_bytes import verify_bytes

@@ -14,7 +14,7 @@ import binlogtool
 from binlogtool.core.damage_causes import DamagedRegion, DamageEvidence, find_cause
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import CRC32, CRC32C, step_register, unshift_register
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.cli.samples import plain_log
 from tests.damage_causes.damage import KINDS
 from tests.damage_causes.measure import FORMATS, Sample, measured, samples

@@ -10,7 +10,7 @@ import subprocess
 import click
 import pytest
 
-from binlogtool.cli.command import build_command_group
+from binlogtool.cli.click_command_tree import build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from tests.docs.pages import ROOT
 from tests.formats.mysql_binlog.server_trees import programs_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.core.record_and_selection_types import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import EnvelopeColumns
 from tests.export.cluster import cluster

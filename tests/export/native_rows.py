@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import ReadRequest, TaskFile
-from binlogtool.export.read_log_file import read_member
+from binlogtool.export.read_rows_of_one_file import read_member
 from binlogtool.limits import Limits
 
 

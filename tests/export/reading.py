@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_log_file import add_histories
-from binlogtool.export.single_table import search_table
+from binlogtool.export.read_one_table_as_arrow import search_table
+from binlogtool.export.read_rows_of_one_file import add_histories
 from binlogtool.format_api.format import Hints
-from binlogtool.schema.scanner import Backend
+from binlogtool.schema.frame_scan_loop import Backend
 from binlogtool.spark.data_source import BinlogReader, BinlogSource
 
 Row = dict[str, Any]

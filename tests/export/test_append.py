@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
-from binlogtool.export.incremental import IncrementalInput, open_commit_store
+from binlogtool.export.incremental_positions import IncrementalInput, open_commit_store
 from binlogtool.limits import MIB
 from tests.cli.invoke import invoke
 from tests.export.appending import Server, append, commit, expected, keys, rows, sources

@@ -17,7 +17,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.export.output_options import COMPRESSIONS
 from binlogtool.export.table_files import read_tables
 from tests.cli.invoke import invoke

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.binlog_events.changes.row_changes import RowChangeReader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from binlogtool.export.incremental import log_key, sequence_numbers
+from binlogtool.export.incremental_positions import log_key, sequence_numbers
 from binlogtool.spark.data_source import BinlogSource, PushdownReader
 from tests.export.reading import Row, load
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export import task_planning
 from binlogtool.report.diagnosis_and_replay import replay_to_json

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
-from binlogtool.export import convert as convert_module
+from binlogtool.export import convert_logs as convert_module
 from binlogtool.export import manifest as manifest_module
 from binlogtool.export.manifest import Manifest
 
@@ -97,7 +97,7 @@ def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(corpus: Pa
 @pytest.mark.full
 def test_rows_carry_the_same_values_as_the_json_lines_of_dump(corpus: Path, tmp_path: Path) -> None:
     import binlogtool
-    from binlogtool.report.dump import RecordJsonEncoder
+    from binlogtool.report.dump_output_formats import RecordJsonEncoder
 
     files = sorted(f for f in (corpus / "drizzle" / "generated").glob("*.log") if f.stat().st_size)
     single = corpus / "tarantool" / "generated" / "single"

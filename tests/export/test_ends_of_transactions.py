@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from tests.export.ibb_writer import IbbWriter
 from tests.export.typed_logs import tables
 from tests.formats.drizzle import make as make_drizzle

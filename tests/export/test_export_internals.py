@@ -24,22 +24,22 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_log import FilePart, ResumePoint
-from binlogtool.core.record_selection import Selection, SqlFragment
+from binlogtool.core.record_and_selection_types import Selection, SqlFragment
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.export import append as append_module
+from binlogtool.export import append_new_records as append_module
 from binlogtool.export import (
     atomic_output,
     copy_transactions,
-    incremental,
-    record_tables,
+    incremental_positions,
     table_files,
     table_router,
-    write_tables,
+    write_record_tables,
+    write_typed_tables,
 )
-from binlogtool.export.append import ContentHashes, hash_prefix
+from binlogtool.export.append_new_records import ContentHashes, hash_prefix
 from binlogtool.export.atomic_output import hold_lock_file, stage_log_set
 from binlogtool.export.envelopes import debezium, maxwell
-from binlogtool.export.incremental import CommittedInput
+from binlogtool.export.incremental_positions import CommittedInput
 from binlogtool.export.manifest import (
     FindingTally,
     ManifestInput,
@@ -52,12 +52,12 @@ from binlogtool.export.manifest import (
     pack_tasks,
 )
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.record_tables import EventRanges, OutputCounts, RecordTableWriter, RowTotals, WriteResult
 from binlogtool.export.records_to_arrow import _OversizedNumbers
-from binlogtool.export.script_request import SidecarFolder
+from binlogtool.export.sql_script_output import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
-from binlogtool.export.write_stream import StreamJob
+from binlogtool.export.write_json_sql_raw import StreamJob
+from binlogtool.export.write_record_tables import EventRanges, OutputCounts, RecordTableWriter, RowTotals, WriteResult
 from binlogtool.findings import Severity, make_finding
 from tests.cli.samples import damaged_log
 from tests.export.ibb_writer import IbbWriter
@@ -301,7 +301,7 @@ def test_only_what_was_read_is_hashed_of_a_file_that_grew(tmp_path: Path) -> Non
 def test_a_temporary_file_of_a_server_is_left_out_unless_it_was_named(
     name: str, path: str, format: str, temporary: bool
 ) -> None:
-    assert incremental._is_temporary(name, path, format) is temporary
+    assert incremental_positions._is_temporary(name, path, format) is temporary
 
 
 def test_the_last_file_that_was_written_to_is_found_from_the_end() -> None:
@@ -313,7 +313,9 @@ def test_the_last_file_that_was_written_to_is_found_from_the_end() -> None:
             return name == written
 
         calls.clear()
-        return incremental.IncrementalInput._find_last_written(SimpleNamespace(_is_written=is_written), log, positions)  # type: ignore[arg-type]
+        return incremental_positions.IncrementalInput._find_last_written(
+            SimpleNamespace(_is_written=is_written), log, positions
+        )  # type: ignore[arg-type]
 
     log, positions = [("a", "f"), ("b", "f"), ("c", "f")], {"b": "position of b"}
     assert (find("b"), calls) == (1, [("c", "f", None), ("b", "f", "position of b")])
@@ -397,8 +399,8 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
         return [execute(task) for task in tasks]
 
     known: dict[int, Before] = {}
-    monkeypatch.setattr(write_tables, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
-    monkeypatch.setattr(write_tables, "merge_tables", lambda results, kind: ({}, known))
+    monkeypatch.setattr(write_typed_tables, "join_tasks", lambda tasks: Task("".join(task.text for task in tasks)))
+    monkeypatch.setattr(write_typed_tables, "merge_tables", lambda results, kind: ({}, known))
     kind = SimpleNamespace(is_cut=lambda earlier, later: later[0].isupper())
     job = SimpleNamespace(kind=kind)
     spooler = SimpleNamespace(execute=lambda task: SimpleNamespace(outcome=task.text + task.table))
@@ -407,7 +409,7 @@ def test_tasks_that_depend_on_earlier_ones_are_joined_and_run_again(monkeypatch:
         runs.clear()
         tasks = [Task(text) for text in texts]
         runner = SimpleNamespace(run_tasks=run_tasks)
-        return [one.outcome for one in write_tables.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
+        return [one.outcome for one in write_typed_tables.RowTableJob._spool(job, runner, spooler, tasks)]  # type: ignore[arg-type]
 
     assert (spool("abc"), runs) == (["a", "b", "c"], [["a", "b", "c"]])
     assert (spool("aBcdEF"), runs) == (["aB", "c", "dEF"], [["a", "B", "c", "d", "E", "F"], ["aB", "dEF"]])
@@ -462,7 +464,7 @@ def test_a_number_beyond_64_bits_is_null_with_a_finding() -> None:
 
 
 def test_events_of_a_group_follow_each_other_from_its_first_byte_on() -> None:
-    names = ("file", "record", *record_tables._EVENT_RANGE_COLUMNS)
+    names = ("file", "record", *write_record_tables._EVENT_RANGE_COLUMNS)
 
     def add(ranges: EventRanges, *rows: tuple[Any, ...]) -> None:
         ranges.add_rows(pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)}))
@@ -494,7 +496,7 @@ def test_a_file_that_a_task_wrote_and_that_is_not_there_is_an_error(tmp_path: Pa
     counts = OutputCounts(outputs=[ManifestOutput("part-00000.parquet", 1, 100)])
     result = WriteResult(str(tmp_path / "task"), RowTotals(), counts, FindingTally())
     with pytest.raises(InputOutputError) as raised:
-        record_tables._publish_files([result], tmp_path / "out")
+        write_record_tables._publish_files([result], tmp_path / "out")
     text = "a task wrote this file, but it no longer exists; the output is incomplete, delete it"
     assert str(raised.value) == f"{tmp_path}/task/part-00000.parquet: {text}"
 
@@ -524,7 +526,7 @@ def test_messages_of_a_long_transaction_are_written_before_its_end_with_their_nu
     monkeypatch.setattr(maxwell, "_message_tail", lambda change, table: {"t": 1})
     monkeypatch.setattr(maxwell.MaxwellEncoder, "_message_head", lambda self, change, table: {"n": change})
     encoder = maxwell.MaxwellEncoder(False)
-    written = [[line for line, _ in encoder._hold_row(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
+    written = [[line for line, _ in encoder._hold_row_until_commit(n, None)] for n in range(1, 7)]  # type: ignore[arg-type]
 
     def message(n: int) -> bytes:
         return b'{"n":%d,"xoffset":%d,"t":1}' % (n, n - 1)
@@ -567,9 +569,9 @@ def test_an_end_before_any_row_belongs_to_an_earlier_row(ends: bool, rows: int, 
     summary = table_router.RouterSummary()
     if rows:
         summary.rows_by_file["a"] += rows
-    summary.note_transaction(ends=ends)
+    summary.record_transaction_boundary(ends=ends)
     assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
-    summary.note_transaction(ends=not ends)
+    summary.record_transaction_boundary(ends=not ends)
     assert (summary.ends_earlier, summary.has_begun) == (earlier, True)
 
 
@@ -579,7 +581,7 @@ def test_pending_rows_are_flushed_beyond_the_limit_of_bytes_or_names(
 ) -> None:
     calls: list[str] = []
     router = SimpleNamespace(
-        _note_tables=lambda tables: None,
+        _add_tables_of_log=lambda tables: None,
         _pending_memory=SimpleNamespace(bytes=pending),
         _event_bytes=50,
         _max_total_bytes=100,
@@ -623,7 +625,9 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
     def note(found: list[tuple[int, int | None]], has_begun: bool = True, is_full: bool = False) -> list[str]:
         texts: list[str] = []
         summary = SimpleNamespace(
-            has_begun=has_begun, add_unfinished=texts.append, note_transaction=lambda ends: texts.append(f"ends {ends}")
+            has_begun=has_begun,
+            add_unfinished=texts.append,
+            record_transaction_boundary=lambda ends: texts.append(f"ends {ends}"),
         )
         router = SimpleNamespace(summary=summary, is_full=is_full, _describe_open=lambda: "open")
         columns = SimpleNamespace(
@@ -631,7 +635,7 @@ def test_a_transaction_that_another_one_follows_without_its_end_is_named() -> No
             find_transaction=lambda event: f"0-1-{event}",
         )  # fmt: skip
         batch = SimpleNamespace(rows=SimpleNamespace(commits=(), open=True), file="log")
-        table_router.TableRouter._note_unfinished(router, batch, columns)  # type: ignore[arg-type]
+        table_router.TableRouter._record_unfinished_transactions(router, batch, columns)  # type: ignore[arg-type]
         return texts
 
     assert (note([(0, None)]), note([(1, None)])) == (["open"], [])
@@ -687,7 +691,9 @@ def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
         return pa.record_batch([pa.array(offsets, pa.int64())], names=["offset"])
 
     batches = {"a": [batch(10, 500, 900), batch()], "b": [batch(100, 350)]}
-    monkeypatch.setattr(record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name]))
+    monkeypatch.setattr(
+        write_record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name])
+    )
     calls: list[tuple[int, int]] = []
     writer = SimpleNamespace(
         request=ReadRequest(()),

@@ -22,7 +22,7 @@ import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.export.manifest import balance_by_size
 from binlogtool.export.spark_settings import SparkMaster
-from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.format_api.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
 from binlogtool.prediction.row_store import ReplayState
 from binlogtool.report.diagnosis_and_replay import replay_to_json
@@ -272,9 +272,11 @@ def test_the_zip_holds_the_package_and_works_where_it_is_not_installed(tmp_path:
     )
     assert one.read_bytes() == two.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/command.py"} <= set(
-        names
-    )
+    assert {
+        "binlogtool/__init__.py",
+        "binlogtool/formats/tarantool/schema.py",
+        "binlogtool/cli/click_command_tree.py",
+    } <= set(names)
     assert not [name for name in names if "__pycache__" in name]
     program = (
         "import binlogtool; print(binlogtool.__file__)\n"

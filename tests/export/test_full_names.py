@@ -12,10 +12,10 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.write_final_tables import TableDirectories
-from binlogtool.format_api.row_outputs import qualify_name, split_table_name
+from binlogtool.export.spool_to_table_files import TableDirectories
+from binlogtool.format_api.row_output_interfaces import qualify_name, split_table_name
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows
 from tests.formats.mysql_binlog.server import Server
@@ -125,7 +125,7 @@ def test_directories_differ_where_no_case_is_told_apart() -> None:
         "表" * 100,
     ]
     made = TableDirectories()
-    found = [made.directory_of(name) for name in names]
+    found = [made.get_table_directory(name) for name in names]
     assert found[0] == "a.B" and len({one.casefold() for one in found}) == len(names)
-    assert [made.directory_of(name) for name in names] == found
+    assert [made.get_table_directory(name) for name in names] == found
     assert all(0 < len(one) <= 200 and one[0] not in "._" and "/" not in one for one in found)

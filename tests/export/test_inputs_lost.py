@@ -12,10 +12,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.export.record_tables import RecordTableWriter
+from binlogtool.export.write_record_tables import RecordTableWriter
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67

@@ -20,7 +20,7 @@ LOGS = {"drizzle": "drizzle/basic-checksum.log", "mysql": "mysql_binlog/sets/mar
 SCRIPT = """
 import sys, time
 import binlogtool
-from binlogtool.export import convert as convert_module
+from binlogtool.export import convert_logs as convert_module
 to, log, out, stage, master = sys.argv[1:]
 
 def report(current_stage):

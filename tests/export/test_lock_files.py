@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.export.atomic_output import create_work_folder, stage_output
 from binlogtool.export.manifest import Manifest
 from binlogtool.format_api.encode_json import to_json_text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from tests.export.typed_logs import rows, tables
 from tests.formats.tarantool import make
 from tests.formats.tarantool.server import program

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import binlogtool
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.core.record_filter import RecordRange
-from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import records_to_arrow
 from tests.export.native_rows import same

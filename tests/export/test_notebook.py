@@ -151,7 +151,7 @@ print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def test_a_time_that_no_datetime_can_be_is_none() -> None:
-    from binlogtool.export.arrow_stream_rows import _to_dictionaries
+    from binlogtool.export.read_rows_as_arrow import _to_dictionaries
 
     times = pa.array([0, 253_402_300_800_000_000, -(1 << 62)], pa.timestamp("us", tz="UTC"))
     found = _to_dictionaries(pa.record_batch([times, pa.array([1, 2, 3])], names=["time", "n"]))

@@ -13,10 +13,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export.typed_columns import make_cell_converter, to_arrow_type
-from binlogtool.formats.binlog_events.changes.rows_as_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 from binlogtool.spark.data_source import BinlogSource
 from binlogtool.spark.session import SparkJobSession

@@ -13,10 +13,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import LimitError
 from binlogtool.export import records_to_arrow, task_planning
-from binlogtool.export.record_tables import RowTotals, total_rows
+from binlogtool.export.write_record_tables import RowTotals, total_rows
 from binlogtool.limits import Limits
 from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import ROOT, invoke

@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.core import remote_files
 from binlogtool.core.open_file import read_range
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.core.remote_files import BLOCK_BYTES, RemoteSource
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export.manifest import find_inputs

@@ -12,12 +12,12 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
-from binlogtool.export import convert as convert_module
-from binlogtool.export import single_table, task_planning
+from binlogtool.export import convert_logs as convert_module
+from binlogtool.export import read_one_table_as_arrow, task_planning
 from binlogtool.export.manifest import parse_options
-from binlogtool.export.read_log_file import add_histories
+from binlogtool.export.read_rows_of_one_file import add_histories
 from binlogtool.export.run_tasks import JobOptions, LocalRunner
 from binlogtool.spark.data_source import BinlogReader
 from binlogtool.spark.session import SparkJobSession
@@ -267,9 +267,9 @@ def test_the_data_source_splits_innodb_binlogs_into_the_rows_of_this_process(
     folder = corpus / "mariadb-innodb-binlog" / "generated" / name
     options = {"path": str(folder), "object": "app1.t1", "splitSize": "16384"}
     request = add_histories(parse_options(options))
-    layout = single_table.search_table(request).make_layout()
-    kind = single_table.build_single_table_options("app1.t1", request.selection, "both")
-    reader = BinlogReader(request, single_table.TableRowReader(kind, layout, request.limits))
+    layout = read_one_table_as_arrow.search_table(request).make_layout()
+    kind = read_one_table_as_arrow.build_single_table_options("app1.t1", request.selection, "both")
+    reader = BinlogReader(request, read_one_table_as_arrow.TableRowReader(kind, layout, request.limits))
     found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     selection = Selection(objects=("app1.t1",), on_damage="skip")
     binlogtool.convert([folder], "parquet", tmp_path / "here", selection=selection, image="both")

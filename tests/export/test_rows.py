@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.export import records_to_arrow
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import EnvelopeColumns

@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_log import divide_file
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
 from binlogtool.spark.session import SparkJobSession

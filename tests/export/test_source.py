@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.datasource import Filter, In
 
 from binlogtool.export.manifest import ReadRequest, TaskFile
-from binlogtool.export.read_log_file import read_member
+from binlogtool.export.read_rows_of_one_file import read_member
 from binlogtool.spark.data_source import BinlogReader, BinlogSource, PushdownReader
 from binlogtool.spark.session import SparkJobSession
 

@@ -9,7 +9,7 @@ import pytest
 
 import binlogtool
 from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, divide_file
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export.manifest import ReadRequest, TaskFile, can_split, find_parts, pack_tasks
 from binlogtool.format_api.format import Hints

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core.record_selection import RecordBlock
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.errors import LimitError
 from binlogtool.format_api.format import EnvelopeColumns
-from binlogtool.report import stats
-from binlogtool.report.stats import SeriesCounter, encode_series_text, render_chart, round_up_scale
+from binlogtool.report import record_statistics
+from binlogtool.report.record_statistics import SeriesCounter, encode_series_text, render_chart, round_up_scale
 from tests.cli.invoke import invoke
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,7 +90,7 @@ def test_auto_takes_the_shortest_steps_that_are_not_too_many(step: int, count: i
 
 
 def test_too_many_steps_are_joined_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "_MAX_CELLS", 50)
+    monkeypatch.setattr(record_statistics, "_MAX_CELLS", 50)
     block = made([24 * HOUR + i * 60_000_000 for i in range(200)], [None] * 200)
     auto = SeriesCounter("object")
     auto.add_block(block)
@@ -100,7 +100,7 @@ def test_too_many_steps_are_joined_or_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_groups_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "_MAX_GROUPS", 3)
+    monkeypatch.setattr(record_statistics, "_MAX_GROUPS", 3)
     one = SeriesCounter("object")
     one.add_block(made([0] * 10, [f"t{i}" for i in range(10)]))
     groups = one.finish().groups

@@ -12,8 +12,8 @@ import pytest
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import records_to_arrow, table_files
-from binlogtool.export.convert import TABLE_TARGETS
-from binlogtool.export.record_tables import EventRanges
+from binlogtool.export.convert_logs import TABLE_TARGETS
+from binlogtool.export.write_record_tables import EventRanges
 from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 

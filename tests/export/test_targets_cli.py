@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.terminal.progress import ProgressDisplay
+from binlogtool.terminal.progress_display import ProgressDisplay
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.export.script_request import count_statements
-from binlogtool.export.write_stream import ReverseSpool
-from binlogtool.report.dump import CompiledLineEncoder
+from binlogtool.export.sql_script_output import count_statements
+from binlogtool.export.write_json_sql_raw import ReverseSpool
+from binlogtool.report.dump_output_formats import CompiledLineEncoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body

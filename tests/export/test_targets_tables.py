@@ -20,8 +20,8 @@ from binlogtool import convert
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
 from binlogtool.export import records_to_arrow, table_files
 from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
-from binlogtool.export.record_tables import parse_partition_values
 from binlogtool.export.table_files import TableFileSink
+from binlogtool.export.write_record_tables import parse_partition_values
 
 HOSTILE = (
     "a", "", None, " lead", "trail ", 'q"q', '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "\n", "\x00", "a\x00b", "#c",

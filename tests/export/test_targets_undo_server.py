@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import RefusedError
 from binlogtool.export.manifest import Manifest
 from binlogtool.format_api.format import Hints

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.export import atomic_output
 from binlogtool.export.manifest import Manifest

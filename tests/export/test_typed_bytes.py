@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.binlog_events.changes.rows_as_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows, tables

@@ -16,7 +16,7 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.core.record_selection import RowBatch, Selection
+from binlogtool.core.record_and_selection_types import RowBatch, Selection
 from binlogtool.export.typed_columns import TableLayout, TypedColumn, build_table_batch
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import tables, without_checksums

@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 from tests.export.typed_logs import rows, tables

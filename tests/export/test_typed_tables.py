@@ -16,7 +16,7 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.export.output_options import COMPRESSIONS
 from tests.cli.invoke import invoke

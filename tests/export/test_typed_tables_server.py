@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from tests.export.typed_logs import tables
 from tests.formats.mysql_binlog.server import Server
 from tests.sampling import EXHAUSTIVE

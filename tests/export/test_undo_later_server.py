@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.export.manifest import Manifest
 from tests.formats.mysql_binlog.server import Server
 

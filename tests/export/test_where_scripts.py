@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke

@@ -7,23 +7,23 @@ from array import array
 
 import pytest
 
-from binlogtool.format_api.json_kernels import build_name_table
-from binlogtool.formats.binlog_events.sql.kernels import event_statements
-from binlogtool.formats.binlog_events.sql.kernels.script_memory import ScriptMemory
-from binlogtool.formats.tarantool.rows.json_lines import put_space_member, put_transaction_member
+from binlogtool.format_api.json_text_kernels import build_name_table
+from binlogtool.formats.binlog_events.sql.kernels import event_statement_kernels
+from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import ScriptMemory
+from binlogtool.formats.tarantool.rows.json_lines import write_space_member, write_transaction_member
 
 
 @pytest.mark.parametrize("room", range(60))
 def test_a_space_without_a_name_fits_or_is_refused(room: int) -> None:
     out = bytearray(room)
-    end = put_space_member(b"", build_name_table({}) + bytes(8), array("q"), out, 0, room, 4294967295)
+    end = write_space_member(b"", build_name_table({}) + bytes(8), array("q"), out, 0, room, 4294967295)
     assert (end, out) == ((12, b'"4294967295"'.ljust(room, b"\0")) if room >= 32 else (-1, bytes(room)))
 
 
 @pytest.mark.parametrize("room", range(90))
 def test_a_transaction_fits_or_is_refused(room: int) -> None:
     out = bytearray(room)
-    end = put_transaction_member(b"", b"", array("q"), out, 0, room, 31, (1 << 63) - 1, 1)
+    end = write_transaction_member(b"", b"", array("q"), out, 0, room, 31, (1 << 63) - 1, 1)
     assert (end, out) == ((24, b'"31:9223372036854775806"'.ljust(room, b"\0")) if room >= 48 else (-1, bytes(room)))
 
 
@@ -40,10 +40,12 @@ def test_a_transaction_fits_or_is_refused(room: int) -> None:
     ],
 )
 def test_a_variable_needs_at_most_three_bytes_for_each_of_its_event(code: int, body: bytes, text: str) -> None:
-    """`put_change_statement` asks for that much, whatever the number of events before the statement."""
-    texts, out = event_statements.build_texts({}), bytearray(256)
+    """`write_change_statement` asks for that much, whatever the number of events before the statement."""
+    texts, out = event_statement_kernels.build_texts({}), bytearray(256)
     body = body if code == 5 else struct.pack("<16s", body)
-    memory = ScriptMemory(body, texts, out, len(out), b"", array("q", bytes(8 * event_statements.STATE_SIZE)), b"")
-    end = event_statements.put_variable(code, 0, len(body), memory, 0)
+    memory = ScriptMemory(
+        body, texts, out, len(out), b"", array("q", bytes(8 * event_statement_kernels.STATE_SIZE)), b""
+    )
+    end = event_statement_kernels.write_set_of_variable_event(code, 0, len(body), memory, 0)
     assert out[:end].decode() == text
     assert end <= 3 * (19 + len(body))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.format_api import json_kernels
+from binlogtool.format_api import json_text_kernels
 from binlogtool.format_api.encode_json import escape_unsafe
-from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
+from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 
 ROOM = 4096
 
@@ -52,7 +52,7 @@ seconds = st.floats(1.6e9, 2.2e9)
 @example(-0.0)
 @example(2.0**-16)
 def test_a_double_is_written_as_msgspec_writes_it_or_not_at_all(value: float) -> None:
-    text = written(json_kernels.put_double, bits(value))
+    text = written(json_text_kernels.write_json_double, bits(value))
     if value == 0 or 2.0**-16 <= abs(value) < 2.0**53:
         assert text == msgspec.json.encode(value)
         assert isinstance(text, bytes)
@@ -67,7 +67,7 @@ def test_powers_of_two_have_a_nearer_neighbour_below_and_are_still_shortest() ->
     for exponent in range(-16, 53):
         for sign in (1, -1):
             value = sign * 2.0**exponent
-            assert written(json_kernels.put_double, bits(value)) == msgspec.json.encode(value)
+            assert written(json_text_kernels.write_json_double, bits(value)) == msgspec.json.encode(value)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -79,15 +79,15 @@ def test_powers_of_two_have_a_nearer_neighbour_below_and_are_still_shortest() ->
 @example(10**16 - 1)
 @example(10**18)
 def test_numbers_are_written_in_full(value: int) -> None:
-    assert written(json_kernels.put_signed, value) == b"%d" % value
-    assert written(json_kernels.put_unsigned, value) == b"%d" % (value & 2**64 - 1)
+    assert written(json_text_kernels.write_json_signed, value) == b"%d" % value
+    assert written(json_text_kernels.write_json_unsigned, value) == b"%d" % (value & 2**64 - 1)
 
 
 @pytest.mark.parametrize("size", range(1, 20))
 def test_the_borders_of_each_number_of_digits(size: int) -> None:
     for value in (10 ** (size - 1), 10 ** (size - 1) + 1, 10**size - 1):
         if value < 2**63:
-            assert written(json_kernels.put_unsigned, value) == str(value).encode()
+            assert written(json_text_kernels.write_json_unsigned, value) == str(value).encode()
 
 
 @given(st.integers(0, 253402300800 * 10**6 - 1))
@@ -96,21 +96,21 @@ def test_the_borders_of_each_number_of_digits(size: int) -> None:
 def test_a_time_is_written_as_datetime_says(microseconds: int) -> None:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     text = moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    assert written(json_kernels.put_time, microseconds) == f'"{text}"'.encode()
+    assert written(json_text_kernels.write_json_time, microseconds) == f'"{text}"'.encode()
 
 
 def test_times_outside_the_calendar_are_not_written() -> None:
-    assert written(json_kernels.put_time, -1) == UNSUPPORTED
-    assert written(json_kernels.put_time, 253402300800 * 10**6) == UNSUPPORTED
+    assert written(json_text_kernels.write_json_time, -1) == UNSUPPORTED
+    assert written(json_text_kernels.write_json_time, 253402300800 * 10**6) == UNSUPPORTED
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_checksums_have_eight_digits(value: int) -> None:
-    assert written(json_kernels.put_hex8, value) == f"{value:08x}".encode()
+    assert written(json_text_kernels.write_uint32_hex, value) == f"{value:08x}".encode()
 
 
 def string(raw: bytes) -> bytes | int:
-    return written(json_kernels.put_string, raw, 0, len(raw))
+    return written(json_text_kernels.write_json_string, raw, 0, len(raw))
 
 
 @pytest.mark.full
@@ -148,12 +148,12 @@ def test_bytes_that_are_no_text_are_refused_and_text_is_never_changed(raw: bytes
 def test_nothing_is_written_behind_the_end_of_the_room(room: int, text: str, number: int, value: float) -> None:
     raw = text.encode()
     for put, *arguments in (
-        (json_kernels.put_string, raw, 0, len(raw)),
-        (json_kernels.put_signed, number),
-        (json_kernels.put_double, bits(value)),
-        (json_kernels.put_time, number & 2**40),
-        (json_kernels.put_hex8, number),
-        (json_kernels.put_null,),
+        (json_text_kernels.write_json_string, raw, 0, len(raw)),
+        (json_text_kernels.write_json_signed, number),
+        (json_text_kernels.write_json_double, bits(value)),
+        (json_text_kernels.write_json_time, number & 2**40),
+        (json_text_kernels.write_uint32_hex, number),
+        (json_text_kernels.write_json_null,),
     ):
         out = bytearray(b"\xaa" * (room + 64))
         end = put(*arguments, out, 0, room)
@@ -170,13 +170,13 @@ names = st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(min_size=1, 
 
 @given(names, st.integers(-(2**63), 2**63 - 1))
 def test_names_are_found_by_any_number(known: dict[int, bytes], other: int) -> None:
-    table = json_kernels.build_name_table(known)
+    table = json_text_kernels.build_name_table(known)
     for number in {*known, other, 0, -1}:
-        assert written(json_kernels.put_name, table, number) == known.get(number, UNSUPPORTED)
+        assert written(json_text_kernels.write_name_of_number, table, number) == known.get(number, UNSUPPORTED)
 
 
 @given(st.dictionaries(st.integers(0, 99), st.binary(min_size=1, max_size=9)))
 def test_texts_are_found_by_small_numbers_and_holes_have_none(known: dict[int, bytes]) -> None:
-    table = json_kernels.build_text_table(known)
+    table = json_text_kernels.build_text_table(known)
     for number in range(-2, 103):
-        assert written(json_kernels.put_text, table, number) == known.get(number, UNSUPPORTED)
+        assert written(json_text_kernels.write_text_of_table, table, number) == known.get(number, UNSUPPORTED)

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import formats
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import Hints, is_header_correction
 from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
-from binlogtool.report.dump import RecordJsonEncoder
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
+from binlogtool.report.dump_output_formats import RecordJsonEncoder
 from binlogtool.schema import backends
 from binlogtool.verification.verify_report import FileReport, Report
 from tests.fuzz.search import search

@@ -9,7 +9,7 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from binlogtool.verification.verify_report import BYTE_CLASSES, FileReport
 from tests.verify_bytes import verify_bytes
 

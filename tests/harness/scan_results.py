@@ -11,12 +11,12 @@ from msgspec.structs import replace
 import binlogtool
 from binlogtool.core.decode_batches import RecordLocations
 from binlogtool.core.open_file import open_file
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Format, Hints, Validator
 from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import LogVerifyOptions, verify_file
+from binlogtool.verification.verify_logs import LogVerifyOptions, verify_file
 from binlogtool.verification.verify_report import FileReport
 
 

@@ -17,7 +17,7 @@ from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.format_api.schema_fields import ChecksumResult
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.schema.scanner import StopReason
+from binlogtool.schema.frame_scan_loop import StopReason
 from tests.harness.engine import opinion
 from tests.harness.mutate import mutated
 from tests.harness.samples import FORMATS, FULL, pieces, samples

@@ -58,7 +58,7 @@ def work(jobs, began):
         found = [status or 0, seconds() - began, memory("VmHWM"), before]
         print("@@@" + json.dumps(found), file=sys.stderr, flush=True)
         began = seconds()
-import binlogtool.cli, binlogtool.verification.verify
+import binlogtool.cli, binlogtool.verification.verify_logs
 for jobs in json.loads(sys.argv[3]):
     start = seconds()
     if os.fork() == 0:

@@ -19,7 +19,7 @@ from bench.cases import TOOL
 from bench.measure import run_child
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.prediction.predict_replay import ReplayResult
 from tests.harness import mutate
 from tests.harness.oracle_mysql import mysql_binlog
 from tests.harness.samples import FORMATS, Sample, pieces

@@ -77,13 +77,13 @@ _JOB = {
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "core.resync": _RESYNC,
-    "export.convert": _CONVERT,
-    "export.incremental": _INCREMENTAL,
+    "export.convert_logs": _CONVERT,
+    "export.incremental_positions": _INCREMENTAL,
     "export.records_to_arrow": {
         "_OversizedNumbers.replace_oversized: True -> False": _SAME_LENGTH,
         "_OversizedNumbers.replace_oversized: True -> False (2)": _SAME_LENGTH,
     },
-    "export.write_tables": _JOB,
+    "export.write_typed_tables": _JOB,
     "export.table_router": _ROUTER,
     "export.typed_columns": {
         "TableLayout._build_change_columns: True -> False": _SAME_LENGTH,

@@ -16,11 +16,11 @@ SUITES = (
     Suite(
         (
             *(
-                "repair.repair_commands",
+                "repair.apply_plan_or_salvage",
                 "repair.execute_plan",
                 "repair.diagnose_startup",
-                "repair.file_io",
-                "repair.plan",
+                "repair.system_calls",
+                "repair.plan_types",
             ),
             *("repair.plan_truncate", "repair.repaired_content", "repair.undo_file", "repair.undo_repair"),
         ),
@@ -36,8 +36,8 @@ SUITES = (
     ),
     Suite(
         (
-            *("core.resync", "prediction.replay", "prediction.replay_options", "prediction.row_store"),
-            *("verification.verify", "verification.verify_report"),
+            *("core.resync", "prediction.predict_replay", "prediction.replay_options", "prediction.row_store"),
+            *("verification.verify_logs", "verification.verify_report"),
         ),
         (
             *("core/test_resync.py", "core/test_resync_bounds.py", "recovery/test_replay.py", "recovery/test_state.py"),
@@ -49,11 +49,16 @@ SUITES = (
     ),
     Suite(
         (
-            *("export.append", "export.atomic_output", "export.convert", "export.copy_transactions"),
-            *("export.incremental", "export.manifest", "export.write_stream", "export.output_options"),
-            *("export.records_to_arrow", "export.record_tables", "export.script_request", "export.table_files"),
-            *("export.write_tables", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
-            *("export.envelopes.maxwell", "export.envelopes.messages"),
+            *("export.append_new_records", "export.atomic_output", "export.convert_logs", "export.copy_transactions"),
+            *("export.incremental_positions", "export.manifest", "export.write_json_sql_raw", "export.output_options"),
+            *(
+                "export.records_to_arrow",
+                "export.write_record_tables",
+                "export.sql_script_output",
+                "export.table_files",
+            ),
+            *("export.write_typed_tables", "export.table_router", "export.typed_columns", "export.envelopes.debezium"),
+            *("export.envelopes.maxwell", "export.envelopes.encode_change_messages"),
         ),
         (
             *("export/test_append.py", "export/test_append_typed.py", "export/test_append_messages.py"),

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 
 import binlogtool
+from binlogtool.core.record_and_selection_types import RecordBlock
 from binlogtool.core.record_filter import RecordRange
-from binlogtool.core.record_selection import RecordBlock
 from binlogtool.errors import BinlogtoolError
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines
 
 _type_of = msgspec.json.Decoder(msgspec.defstruct("Line", [("type", str)])).decode
 

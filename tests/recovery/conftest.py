@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.system_calls import SystemCalls
 from tests.recovery.cut_logs import Quick
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.system_calls import SystemCalls
 from tests.harness import oracle
 from tests.harness.samples import samples
 from tests.verify_bytes import verify_bytes

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 import binlogtool
-from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.record_and_selection_types import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import ResultPiece
-from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.plan import RepairPlan
-from binlogtool.repair.repair_commands import write_copy
+from binlogtool.repair.apply_plan_or_salvage import write_copy
+from binlogtool.repair.plan_types import RepairPlan
+from binlogtool.repair.system_calls import SystemCalls
 from tests.cli.samples import plain_log
 
 TORN = plain_log()[:-10]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.progress import SkippedFile
+from binlogtool.core.report_progress import SkippedFile
 from binlogtool.core.resolve_paths import find_logs
 from binlogtool.errors import UnknownFormatError
 from tests.cli.invoke import invoke

@@ -12,8 +12,8 @@ import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.limits import Limits
 from binlogtool.repair import execute_plan as transaction
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import make_result_check
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
 from binlogtool.repair.repaired_content import LogExaminer
 from tests.cli.samples import damaged_log, plain_log
 from tests.formats.manticore import make as manticore

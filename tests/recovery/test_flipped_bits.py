@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
 from tests.cli.invoke import invoke
 
 CORRECT = RepairPolicy(salvage=True, correct_bits=True, copy=True)

@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.repair.execute_plan import describe_leftovers, remove_temporaries
-from binlogtool.repair.file_io import SYSTEM
+from binlogtool.repair.system_calls import SYSTEM
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 from tests.crash.runs import Case

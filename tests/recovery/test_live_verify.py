@@ -13,7 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.core import open_file as open_file_module
 from binlogtool.findings import Severity
-from binlogtool.verification import verify
+from binlogtool.verification import verify_logs
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, *works: Any) -> None:
         if todo:
             todo.pop(0)()
 
-    monkeypatch.setattr(verify.time, "sleep", sleep)
+    monkeypatch.setattr(verify_logs.time, "sleep", sleep)
 
 
 def test_a_file_that_the_log_names_and_that_is_made_a_moment_later_is_no_finding(
@@ -118,7 +118,7 @@ def test_a_file_that_vanished_since_it_was_listed_is_no_failure_while_the_server
             Path(path).unlink(missing_ok=True)
         return real(path, *rest, **more)
 
-    monkeypatch.setattr(verify.examine_log, "__defaults__", (opened, verify.examine_log.__defaults__[1]))
+    monkeypatch.setattr(verify_logs.examine_log, "__defaults__", (opened, verify_logs.examine_log.__defaults__[1]))
     assert wrong(data, live=live) == ([] if live else ["status 4"])
 
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from binlogtool.errors import RefusedError
-from binlogtool.repair.file_io import find_filesystem_type, is_network
+from binlogtool.repair.system_calls import find_filesystem_type, is_network
 from binlogtool.repair.undo_repair import apply_undo
 from tests.crash.disk import Disk
 from tests.crash.runs import Case

@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.cli.invoke import invoke
 
 

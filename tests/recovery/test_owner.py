@@ -19,9 +19,9 @@ import binlogtool
 from binlogtool.errors import RefusedError, RepairFailedError
 from binlogtool.limits import Limits
 from binlogtool.repair import execute_plan as transaction
-from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.plan import RepairPolicy
-from binlogtool.repair.repair_commands import apply_plan
+from binlogtool.repair.apply_plan_or_salvage import apply_plan
+from binlogtool.repair.plan_types import RepairPolicy
+from binlogtool.repair.system_calls import SystemCalls
 from binlogtool.repair.undo_file import read_undo_file, restore_file
 from binlogtool.repair.undo_repair import apply_undo
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta

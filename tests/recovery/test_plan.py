@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 
 
 def drizzle_cases(corpus: Path) -> dict[str, dict[str, object]]:

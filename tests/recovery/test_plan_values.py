@@ -13,8 +13,7 @@ import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece
-from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.plan import (
+from binlogtool.repair.plan_types import (
     FilePlan,
     RepairPlan,
     RepairPolicy,
@@ -24,6 +23,7 @@ from binlogtool.repair.plan import (
     pieces_from_json,
     pieces_to_json,
 )
+from binlogtool.repair.system_calls import SystemCalls
 from binlogtool.verification.verify_report import FileReport
 
 PIECES = (ResultPiece(3, 10), ResultPiece(zeros=6), ResultPiece(data=b"\x00\xff"))

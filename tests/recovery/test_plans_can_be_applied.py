@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.recovery.damaged_logs import LEAST, cases, content, written
 from tests.sampling import EXHAUSTIVE, take_sample
 

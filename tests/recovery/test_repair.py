@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from binlogtool.repair.undo_file import FIXED_HEADER, MAGIC
 from tests.cli.samples import damaged_log, plain_log
 

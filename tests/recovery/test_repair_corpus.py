@@ -14,7 +14,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.formats.drizzle.test_damage import BYTES_VALID, INTACT, MISLABELLED
 from tests.harness.oracle import MARK
 from tests.recovery.copies import own_copy

@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.recovery.copies import own_copy
 
 FIX = RepairPolicy(fix_meta=True)

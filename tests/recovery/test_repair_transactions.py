@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.harness import oracle
 
 ASKED = RepairPolicy(transactions=True)

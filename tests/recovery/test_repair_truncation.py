@@ -16,8 +16,8 @@ import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import Limits
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
-from binlogtool.repair.repair_commands import apply_plan
+from binlogtool.repair.apply_plan_or_salvage import apply_plan
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
 from binlogtool.repair.undo_repair import apply_undo
 from tests.harness.samples import FULL
 from tests.recovery.cut_logs import FORMATS, Log, Quick, logs

@@ -13,8 +13,15 @@ from binlogtool.core.open_file import find_format, open_file, open_source
 from binlogtool.format_api.format import ByteEdit, Hints, ResultPiece
 from binlogtool.limits import Limits
 from binlogtool.repair import diagnose_startup
-from binlogtool.repair.file_io import DeferredSignals, SystemCalls, read_chunks, read_pieces, remove_file, zero_chunks
 from binlogtool.repair.repaired_content import PiecesSource, apply_edits, build_salvaged_content, is_same_path
+from binlogtool.repair.system_calls import (
+    DeferredSignals,
+    SystemCalls,
+    read_chunks,
+    read_pieces,
+    try_remove_file,
+    zero_chunks,
+)
 from tests.cli.samples import damaged_log, plain_log
 
 MIB = 1 << 20
@@ -145,7 +152,7 @@ def test_a_removed_file_is_gone_durably_and_one_that_stays_is_reported() -> None
             self.calls.append(f"fsync {path}")
 
     removed, missing, denied = Recorded(None), Recorded(FileNotFoundError()), Recorded(PermissionError())
-    assert [remove_file(system, "/a/b") for system in (removed, missing, denied)] == [True, True, False]
+    assert [try_remove_file(system, "/a/b") for system in (removed, missing, denied)] == [True, True, False]
     assert removed.calls == ["unlink /a/b", "fsync /a"]
 
 

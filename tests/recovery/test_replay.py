@@ -18,7 +18,7 @@ from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     APPLIED,
     NOT_REACHED,
     PUT,
@@ -35,7 +35,7 @@ from binlogtool.format_api.replay import (
     StateChange,
 )
 from binlogtool.limits import Limits
-from binlogtool.prediction.replay import ReplayDecision, ReplayResult, replay_log
+from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult, replay_log
 from binlogtool.prediction.replay_options import ReplayOptions
 from tests.formats.drizzle.make import insert, log, message
 

@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.errors import LimitError
 from binlogtool.prediction import row_store
-from binlogtool.prediction.replay import _LogReplay
+from binlogtool.prediction.predict_replay import _LogReplay
 
 
 @pytest.mark.parametrize(

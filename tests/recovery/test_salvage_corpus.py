@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
 from tests.formats.tarantool.make import block, dml, header
 from tests.harness.oracle import MARK
 from tests.harness.samples import WALKERS, is_log

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.file_io import SystemCalls, read_chunks
+from binlogtool.repair.system_calls import SystemCalls, read_chunks
 from tests.cli.samples import plain_log
 
 GIB = 1 << 30

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, StateChange
+from binlogtool.format_api.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, StateChange
 from binlogtool.prediction.row_store import ReplayState
 
 

@@ -15,7 +15,7 @@ from binlogtool.format_api.format import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import execute_plan
-from binlogtool.repair.plan import RepairResult, WrittenFile
+from binlogtool.repair.plan_types import RepairResult, WrittenFile
 from binlogtool.repair.undo_file import APPLIED, read_undo_file
 from tests.crash.disk import Fault
 from tests.crash.runs import LOG, META, Case

@@ -14,7 +14,7 @@ from binlogtool.errors import RefusedError
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.repair import execute_plan as transaction
 from binlogtool.repair.execute_plan import finish_repair
-from binlogtool.repair.plan import RepairResult, WrittenFile
+from binlogtool.repair.plan_types import RepairResult, WrittenFile
 from binlogtool.repair.undo_file import APPLIED, read_undo_file, restore_file, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan

@@ -13,7 +13,7 @@ import pytest
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.repair import undo_repair
 from binlogtool.repair.execute_plan import find_intent_path, read_intent
-from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.system_calls import SystemCalls
 from binlogtool.repair.undo_file import (
     APPLIED,
     FIXED_HEADER,

@@ -10,10 +10,10 @@ import msgpack
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
-from binlogtool.report.dump import CompiledLineEncoder, EncodedLines, RecordJsonEncoder
+from binlogtool.report.dump_output_formats import CompiledLineEncoder, EncodedLines, RecordJsonEncoder
 from tests.formats.tarantool import make
 
 

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from binlogtool.format_api.encode_json import JsonStyle
-from binlogtool.report.dump import (
+from binlogtool.report.dump_output_formats import (
     CsvWriter,
     FieldJsonEncoder,
     JsonWriter,

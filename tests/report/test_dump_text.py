@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.core.record_and_selection_types import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
 from binlogtool.format_api.encode_json import JsonStyle
 from binlogtool.format_api.format import LongValue, RowChanges
-from binlogtool.report.dump import TextOptions, TextWriter, ValueFormatter
+from binlogtool.report.dump_output_formats import TextOptions, TextWriter, ValueFormatter
 from binlogtool.terminal.escape import make_painter
 from tests.report.values import block
 

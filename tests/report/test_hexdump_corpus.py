@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from binlogtool import formats
 from binlogtool.annotation.annotate_file import AnnotateRequest, annotate_file, annotate_path
 from binlogtool.core.open_file import BytesSource, LogFile, open_file
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.format_api.encode_json import encode_document
 from binlogtool.limits import Limits
-from binlogtool.report.annotated_bytes import encode_annotation
-from binlogtool.schema.annotated_bytes import Annotation, FieldRow
+from binlogtool.report.render_annotated_bytes import encode_annotation
+from binlogtool.schema.annotation_types import Annotation, FieldRow
 from binlogtool.terminal.hexdump import HexdumpOptions, render_hexdump
 
 LARGEST = 24 * 1024

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.schema_fields import CompressedSchema, CrcCheck, NestedSchema
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow, HexInt
 from binlogtool.schema.annotated_parse import trace_record
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow, HexInt
 from binlogtool.terminal.hexdump import HexdumpOptions, format_value, render_hexdump
 
 ASCII = HexdumpOptions(border="ascii")

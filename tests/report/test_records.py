@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.core.record_and_selection_types import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
 from binlogtool.format_api.encode_json import JsonStyle, TimeFormatter, collect_types, escape_unsafe
-from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
+from binlogtool.report.dump_output_formats import FieldJsonEncoder, RecordJsonEncoder
 from tests.report.values import NEW_YEAR_2026, block
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from binlogtool.cli.explain_and_help import render_explanation, render_explanation_list
 from binlogtool.findings import make_finding
-from binlogtool.report import format_text
+from binlogtool.report import format_numbers_and_names
 from binlogtool.report.verify_and_plan_text import render_plan_text, render_verify_text, shorten_member_path
 from binlogtool.verification.verify_report import PathFailure, Report, SetReport
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
@@ -77,7 +77,7 @@ def test_facts_that_the_message_says_are_not_repeated() -> None:
     said = make_finding(
         "damaged-range", 0, 5, "5 skipped; next at 0x00000040", next_provable=64, skipped=5, cause="lost block"
     )
-    assert format_text.format_finding(said) == "5 skipped; next at 0x00000040  cause lost block"
+    assert format_numbers_and_names.format_finding(said) == "5 skipped; next at 0x00000040  cause lost block"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_facts_that_the_message_says_are_not_repeated() -> None:
     ],
 )
 def test_sizes_are_readable(number: int, shown: str) -> None:
-    assert format_text.format_size(number) == shown
+    assert format_numbers_and_names.format_size(number) == shown
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_sizes_are_readable(number: int, shown: str) -> None:
     ],
 )
 def test_paths_can_be_pasted_into_a_shell(path: str, word: str) -> None:
-    assert format_text.quote_for_shell(path) == word
+    assert format_numbers_and_names.quote_for_shell(path) == word
 
 
 def test_a_pasted_path_names_the_same_file() -> None:
@@ -117,7 +117,7 @@ def test_a_pasted_path_names_the_same_file() -> None:
 
     path = "a'b\x1b\n\u202e\udcff c"
     done = subprocess.run(
-        ["bash", "-c", f"printf %s {format_text.quote_for_shell(path)}"], capture_output=True, check=True
+        ["bash", "-c", f"printf %s {format_numbers_and_names.quote_for_shell(path)}"], capture_output=True, check=True
     )
     assert done.stdout == os.fsencode(path)
 

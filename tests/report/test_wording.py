@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from binlogtool.report.format_text import format_command, format_duration, format_facts
+from binlogtool.report.format_numbers_and_names import format_command, format_duration, format_facts
 
 
 @pytest.mark.parametrize(

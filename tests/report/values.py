@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.core.record_and_selection_types import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import EnvelopeColumns, ResultPiece
-from binlogtool.repair.plan import FilePlan, RepairPlan
+from binlogtool.repair.plan_types import FilePlan, RepairPlan
 from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport
 
 SECOND = 1_000_000

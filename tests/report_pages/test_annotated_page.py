@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.report import annotated_bytes
+from binlogtool.report import render_annotated_bytes
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
 from tests.report_pages.markup import MARKUP, XLOG
@@ -57,7 +57,7 @@ def test_hostile_names_and_values_are_text(tmp_path: Path, hostile: Path) -> Non
 
 
 def test_a_large_log_is_refused_with_the_way_to_see_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annotated_bytes, "MAX_PAGE_BYTES", 8000)
+    monkeypatch.setattr(render_annotated_bytes, "MAX_PAGE_BYTES", 8000)
     done = invoke("hexdump-annotate", "-O", "html", str(XLOG))
     assert (done.code, done.out) == (6, b"")
     assert "--at POS --length 1MiB" in done.err

@@ -9,7 +9,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.schema import backends
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow, put_hexdump_lines
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow, write_hexdump_lines
 from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump, join_small_pieces, render_hexdump
 
 OPTIONS = (
@@ -53,7 +53,7 @@ def test_samples_are_drawn_as_line_by_line(samples: Path, number: int) -> None:
 def test_the_kernel_as_python_and_as_native_code_draw_the_same(samples: Path) -> None:
     path = samples / "manticore/v16-mixed/binlog.0000"
     native = backends.choose_backend("native").compile_kernel
-    assert native(put_hexdump_lines) is not put_hexdump_lines
+    assert native(write_hexdump_lines) is not write_hexdump_lines
     assert lines(path, OPTIONS[0], lambda function: function, folds=True) == lines(path, OPTIONS[0], native, folds=True)
 
 

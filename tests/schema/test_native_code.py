@@ -20,7 +20,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.formats.binlog_events.sql.kernels.event_statements import check_plain_text, put_base64
+from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import check_plain_text, write_base64
 from binlogtool.native_build import collect_kernels as manifest
 from binlogtool.native_build.build import compile_library
 from binlogtool.schema import backends, native_library
@@ -277,7 +277,7 @@ def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tm
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 16, 100])
 def test_a_kernel_with_a_native_twin_gives_what_the_twin_gives(size: int) -> None:
     data = random.Random(size).randbytes(size)
-    for run in (put_base64, CompilingBackend().compile_kernel(put_base64)):
+    for run in (write_base64, CompilingBackend().compile_kernel(write_base64)):
         out = bytearray(200)
         assert out[5 : run(data, 0, size, out, 5)] == base64.b64encode(data) + b"\n"
 

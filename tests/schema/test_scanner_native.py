@@ -20,8 +20,8 @@ from binlogtool.format_api.schema_fields import CrcCheck, Int64s, MutableInt64s,
 from binlogtool.schema import backends, native_library
 from binlogtool.schema.backends import NativeBackend, PythonBackend, get_native_backend
 from binlogtool.schema.c_codegen import KernelError
+from binlogtool.schema.frame_scan_loop import StopReason
 from binlogtool.schema.native_library import NativeLibrary
-from binlogtool.schema.scanner import StopReason
 from tests.compiling import CompilingBackend
 
 # The usual polynomial with another end: no xor at the last step.

@@ -23,7 +23,7 @@ from binlogtool.format_api.schema_fields import (
     kernel,
 )
 from binlogtool.schema.backends import PythonBackend
-from binlogtool.schema.scanner import ScanStop, StopReason
+from binlogtool.schema.frame_scan_loop import ScanStop, StopReason
 from tests.compiling import CompilingBackend
 
 KEYS = (3, 5, 9)

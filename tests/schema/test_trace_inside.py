@@ -18,9 +18,9 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import AddressSpace, FieldRow
 from binlogtool.schema.annotated_parse import fill_unmapped, trace_record
 from binlogtool.schema.annotated_parse_state import TraceError
+from binlogtool.schema.annotation_types import AddressSpace, FieldRow
 
 ROW = Struct("k" / Byte, "v" / Byte)
 

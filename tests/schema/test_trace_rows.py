@@ -48,8 +48,8 @@ from construct import (
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.schema_fields import CrcCheck, Magic
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import FieldRow, HexInt
 from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotation_types import FieldRow, HexInt
 
 
 def rows(schema: Construct, data: bytes, base: int = 0, root: str = "") -> list[tuple[Any, ...]]:

@@ -25,8 +25,8 @@ from binlogtool.format_api.schema_fields import NestedSchema
 from binlogtool.formats.mariadb_innodb_binlog.schema import page_construct
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_state
-from binlogtool.schema.annotated_bytes import FieldRow
 from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
+from binlogtool.schema.annotation_types import FieldRow
 from tests.formats.mariadb_innodb_binlog.ibb_make import cint, group
 from tests.harness.hostile_ibb import commit, many
 

@@ -53,8 +53,8 @@ from binlogtool.format_api.schema_fields import (
     TracePart,
 )
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import FieldRow
 from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
+from binlogtool.schema.annotation_types import FieldRow
 
 
 class Pairs(Construct):  # type: ignore[misc]

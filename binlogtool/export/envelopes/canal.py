@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.export.envelopes.values import (
+from binlogtool.export.envelopes.convert_values import (
     ChangeMessage,
     document_to_spaced_json,
     format_java_double,
     to_json_safe_text,
 )
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     DDL,
     DELETE,
     END,

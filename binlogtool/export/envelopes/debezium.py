@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.export.envelopes.values import (
+from binlogtool.export.envelopes.convert_values import (
     ChangeMessage,
     date_to_days,
     datetime_to_micros,
@@ -24,7 +24,7 @@ from binlogtool.export.envelopes.values import (
     to_json_safe_text,
 )
 from binlogtool.export.output_options import EnvelopeOptions
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     BEGIN,
     DDL,
     DELETE,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from binlogtool.export.envelopes.debezium import ValueWriter, create_value_writer
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.format_api.encode_json import encode_json, encode_json_lines
-from binlogtool.format_api.row_outputs import CellRun, ChangeRows, ColumnCells, SqlColumn, SqlTable
+from binlogtool.format_api.row_output_interfaces import CellRun, ChangeRows, ColumnCells, SqlColumn, SqlTable
 from binlogtool.limits import Limits
 
 # --- Values of a column ---

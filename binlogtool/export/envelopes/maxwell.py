@@ -14,9 +14,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.export.envelopes.values import ChangeMessage, to_json_document, to_json_safe_text
+from binlogtool.export.envelopes.convert_values import ChangeMessage, to_json_document, to_json_safe_text
 from binlogtool.format_api.encode_json import encode_json
-from binlogtool.format_api.row_outputs import BEGIN, DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.format_api.row_output_interfaces import (
+    BEGIN,
+    DDL,
+    END,
+    ROW_KINDS,
+    ChangeEvent,
+    Image,
+    SqlColumn,
+    SqlTable,
+)
 from binlogtool.limits import MIB
 
 # --- Geometry values as well-known text ---
@@ -151,22 +160,22 @@ class MaxwellEncoder(msgspec.Struct):
             elif change.kind == END:
                 yield from self._commit_held(change.xid)
             elif change.kind in ROW_KINDS and change.table is not None:
-                yield from self._hold_row(change, change.table)
+                yield from self._hold_row_until_commit(change, change.table)
             elif change.kind == DDL and change.action in _DDL_TYPES:
                 yield _ddl_message(change), change
 
     def flush(self) -> Iterator[ChangeMessage]:
         """Return the messages of a transaction whose end was not read, without a commit number."""
-        written, self.written_rows = list(self._release_held()), 0
+        written, self.written_rows = list(self._complete_held_messages()), 0
         return iter(written)
 
-    def _release_held(self) -> Iterator[ChangeMessage]:
+    def _complete_held_messages(self) -> Iterator[ChangeMessage]:
         held, self.held_messages, self.held_bytes = self.held_messages, [], 0
         for message in held:
             yield message.complete({"xoffset": self.written_rows})
             self.written_rows += 1
 
-    def _hold_row(self, change: ChangeEvent, table: SqlTable) -> Iterator[ChangeMessage]:
+    def _hold_row_until_commit(self, change: ChangeEvent, table: SqlTable) -> Iterator[ChangeMessage]:
         head, tail = self._message_head(change, table), _message_tail(change, table)
         first, last = encode_json(head), encode_json(tail)
         kept = _HeldMessage(head, tail, change) if self.keeps_changes else _HeldMessage(first, last, None)
@@ -174,7 +183,7 @@ class MaxwellEncoder(msgspec.Struct):
         self.held_bytes += (len(first) + len(last)) * (_CHANGE_MEMORY_FACTOR if self.keeps_changes else 1)
         if self.held_bytes > MAX_HELD_BYTES:
             newest = self.held_messages.pop()
-            yield from self._release_held()
+            yield from self._complete_held_messages()
             self.held_messages.append(newest)
 
     def _message_head(self, change: ChangeEvent, table: SqlTable) -> Message:

@@ -14,15 +14,15 @@ from binlogtool.export.envelopes.messages_to_arrow import MessageOutcome, Messag
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
 from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import require_task_file
-from binlogtool.export.write_stream import StreamJob
-from binlogtool.export.write_tables import RowTableJob, SpoolResult, TableSpooler, TaskReader
+from binlogtool.export.write_json_sql_raw import StreamJob
+from binlogtool.export.write_typed_tables import RowTableJob, SpoolResult, TableSpooler, TaskReader
 from binlogtool.format_api.layout import CRC32
 
 _CHUNK_BYTES = 1 << 20
 
 
 class MessageLines(MessageRows, frozen=True):
-    """Change messages as JSON lines (`export.write_tables.RowKind`)."""
+    """Change messages as JSON lines (`export.write_typed_tables.RowKind`)."""
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Write the messages of one task as lines to its single output table."""

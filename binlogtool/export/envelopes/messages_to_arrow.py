@@ -17,12 +17,13 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.core.record_selection import ScriptSummary
+from binlogtool.core.record_and_selection_types import ScriptSummary
 from binlogtool.errors import UsageError
+from binlogtool.export.envelopes.convert_values import ChangeMessage
 from binlogtool.export.envelopes.maxwell import old_values
-from binlogtool.export.envelopes.values import ChangeMessage
 from binlogtool.export.manifest import FindingTally, Manifest
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
+from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_spool import SpooledTable, TableMemory, TableSpool, TableSpools
 from binlogtool.export.typed_columns import (
     TableBatch,
@@ -33,11 +34,10 @@ from binlogtool.export.typed_columns import (
     to_cells,
     to_sql_type,
 )
-from binlogtool.export.write_final_tables import conform_table
-from binlogtool.export.write_stream import StreamJob
-from binlogtool.export.write_tables import SpoolResult, TaskReader
+from binlogtool.export.write_json_sql_raw import StreamJob
+from binlogtool.export.write_typed_tables import SpoolResult, TaskReader
 from binlogtool.format_api.encode_json import encode_json
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     TRUNCATE,
     ChangeEvent,
     SqlTable,
@@ -299,7 +299,7 @@ class MessageOutcome(msgspec.Struct):
 
 
 class MessageRows(msgspec.Struct, frozen=True):
-    """Change messages as rows of tables (`export.write_tables.RowKind`).
+    """Change messages as rows of tables (`export.write_typed_tables.RowKind`).
 
     typed_options: options of tables with typed images; None = all messages in one table, images as texts. has_types:
     the format of the output has types for images.
@@ -354,7 +354,7 @@ class MessageRows(msgspec.Struct, frozen=True):
             )
             tally.merge(stream.finding_tally)
             outcome.add(stream)
-            if tally.stops(opened.selection):
+            if tally.stops_conversion(opened.selection):
                 break
 
     def find_undecodable_tables(self, outcome: MessageOutcome) -> set[str]:

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     RecordTableRows,
     TableColumn,
     TableReader,

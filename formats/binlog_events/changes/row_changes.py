@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
-from binlogtool.format_api import row_outputs
+from binlogtool.format_api import row_output_interfaces
 from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.row_outputs import (
+from binlogtool.format_api.row_output_interfaces import (
     BEGIN,
     DDL,
     DELETE,
@@ -31,8 +31,8 @@ from binlogtool.format_api.row_outputs import (
     split_table_name,
 )
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.changes import rows_as_tables
-from binlogtool.formats.binlog_events.changes.rows_as_tables import RowTables, column_type_name
+from binlogtool.formats.binlog_events.changes import row_event_tables
+from binlogtool.formats.binlog_events.changes.row_event_tables import RowTables, column_type_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import DATABASE, TABLE, ParsedDdl
 from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
@@ -91,23 +91,23 @@ _GEOMETRIES: Mapping[int | None, str] = {
 }  # fmt: skip
 
 
-def change_table(table_map: TableMap) -> row_outputs.SqlTable | None:
+def make_change_table(table_map: TableMap) -> row_output_interfaces.SqlTable | None:
     """Return the table of a map for change messages; None if its column names are unknown."""
-    change_table_: row_outputs.SqlTable | None = table_map.memo.get("change")
+    change_table_: row_output_interfaces.SqlTable | None = table_map.memo.get("change")
     if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
         columns = tuple(map(_change_column, table_map.columns, table_map.column_keys))
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
-        change_table_ = table_map.memo["change"] = row_outputs.SqlTable(
+        change_table_ = table_map.memo["change"] = row_output_interfaces.SqlTable(
             table_map.database, table_map.table, columns, key
         )
     return change_table_
 
 
-def _change_column(column: TableMapColumn, name: str) -> row_outputs.SqlColumn:
+def _change_column(column: TableMapColumn, name: str) -> row_output_interfaces.SqlColumn:
     scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
     if column.type in _FRACTION_TYPES:
         scale = column.metadata
-    return row_outputs.SqlColumn(
+    return row_output_interfaces.SqlColumn(
         name,
         _sql_type_name(column),
         column.nullable,
@@ -201,14 +201,14 @@ class RowChangeReader(msgspec.Struct):
         stop: int,
         limits: Limits,
         compile_kernel: Callable[[Kernel], Kernel],
-        encode: row_outputs.EncodeRows,
+        encode: row_output_interfaces.EncodeRows,
     ) -> tuple[bytes, int]:
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
         if self._is_interrupted(context, batch.frames["type_code"][start]):
             return b"", start
         reader = self._tables
         if reader is None:
-            reader = self._tables = rows_as_tables.make_compiled_reader(compile_kernel)
+            reader = self._tables = row_event_tables.make_compiled_reader(compile_kernel)
             reader.groups, reader.knowledge, reader.cascades = self.groups, self.knowledge, self.cascades
         group, reader.time = self.groups.group, None if self.current is None else self.current.time
         events, reached = reader.read_events(context, batch, start, stop, limits)
@@ -222,16 +222,20 @@ class RowChangeReader(msgspec.Struct):
             threads = list(self._iter_threads(batch, codes, start, events.record_indexes))
             name = context.name.rpartition("/")[2]
             offset = None if batch.container is None else batch.container.offset
-            lines = encode(row_outputs.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset))
+            lines = encode(
+                row_output_interfaces.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset)
+            )
         if lines is None:
             self.groups.group = group
             return b"", start
         self._follow_events(context, batch, start, reached, limits)
         return lines, reached
 
-    def _find_table(self, buffer: Any, events: row_outputs.EventRows, event_numbers: Sequence[int]) -> SqlTable | None:
+    def _find_table(
+        self, buffer: Any, events: row_output_interfaces.EventRows, event_numbers: Sequence[int]
+    ) -> SqlTable | None:
         """Return the table of rows; None if `read_records` has something to report about them."""
-        table, doubt = change_table(buffer.table_map), buffer.table_map.uncertain
+        table, doubt = make_change_table(buffer.table_map), buffer.table_map.uncertain
         if table is not None and doubt and (table.full_name, doubt) not in self.reported:
             return None
         if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
@@ -289,7 +293,7 @@ class RowChangeReader(msgspec.Struct):
         """Return whether an event of this type is the start of a file before which a transaction has no end."""
         return code == _T.FORMAT_DESCRIPTION and self.open_transaction != "" and not context.is_relay_log
 
-    def note_gap(self) -> None:
+    def handle_missing_records(self) -> None:
         """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
         self.current = self.query = None
@@ -301,9 +305,9 @@ class RowChangeReader(msgspec.Struct):
         if scene.file.encrypted_without_key and code not in EVENT_TYPE_NAMES:
             return RecordChanges()  # a finding about the file reports it once
         if self._is_interrupted(scene.file, code):
-            unfinished = row_outputs.UNFINISHED_TRANSACTION.format(self.open_transaction)
+            unfinished = row_output_interfaces.UNFINISHED_TRANSACTION.format(self.open_transaction)
             finding = event_finding(scene, "incomplete-transaction", unfinished, Severity.WARNING)
-            self.note_gap()
+            self.handle_missing_records()
             self.groups.add_event(code, event.body)
             return RecordChanges(findings=(finding,))
         step = GroupStep.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.add_event(code, event.body)
@@ -325,7 +329,7 @@ class RowChangeReader(msgspec.Struct):
                 (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
             )
         if code == _T.INCIDENT:
-            return _report_unexported(scene, ROWS_NOT_LOGGED, rows_as_tables.INCIDENT)
+            return _report_unexported(scene, ROWS_NOT_LOGGED, row_event_tables.INCIDENT)
         return RecordChanges()
 
     def _begin_transaction(self, scene: EventContext) -> None:
@@ -370,10 +374,10 @@ class RowChangeReader(msgspec.Struct):
             )
             return RecordChanges((ChangeEvent(BEGIN, self._make_change_position(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
-            text = rows_as_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
+            text = row_event_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
             return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
-        statement = rows_as_tables.read_logged_statement(scene, self.knowledge, self.cascades)
+        statement = row_event_tables.read_logged_statement(scene, self.knowledge, self.cascades)
         changes, findings, table = list(self._process_ddl(scene, statement.ddl)), tuple[Finding, ...](), None
         if statement.reason:
             findings = _report_unexported(scene, ROWS_NOT_LOGGED, statement.reason).findings + statement.cascades
@@ -406,7 +410,7 @@ class RowChangeReader(msgspec.Struct):
             ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
             return RecordChanges() if ends_only else _report_unexported(scene, "dangling-reference", _NO_MAP)
         table_map = self.knowledge.describe_with_key(scene.table)
-        table = change_table(table_map)
+        table = make_change_table(table_map)
         if table is None:
             text = table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}"
             return _report_unexported(scene, COLUMNS_UNKNOWN, text)

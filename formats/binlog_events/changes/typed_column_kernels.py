@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.json_text_kernels import is_utf8
 from binlogtool.format_api.layout import Kernel
-from binlogtool.format_api.row_outputs import CellSlice, ColumnCells, TableSchema
+from binlogtool.format_api.row_output_interfaces import CellSlice, ColumnCells, TableSchema
 from binlogtool.format_api.row_store_kernels import copy_bytes
 from binlogtool.format_api.schema_fields import (
     DecompressionError,
@@ -30,9 +30,9 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
     FIRST_SIZED,
@@ -42,8 +42,8 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ValueKind,
     decoder_kind,
 )
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
-from binlogtool.formats.binlog_events.values.text_kernels import put_time_text
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget, value_converter
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import write_time_text
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits
@@ -165,9 +165,9 @@ class CellValue(NamedTuple):
         self.cells[at] = days
         return at if days > -9999999 else UNSUPPORTED
 
-    @kernel(put_time_text)
+    @kernel(write_time_text)
     def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
-        return put_time_text(is_negative, clock, micros, digits, 0, self.out, at)
+        return write_time_text(is_negative, clock, micros, digits, 0, self.out, at)
 
     @kernel(days_since_epoch)
     def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:
@@ -699,13 +699,13 @@ class RowCellFillers:
                 filler = self.current_filler(table_map, table, limits)
                 start = filler.rows
                 count = filler.add_rows(self._store_rows, data, offset, layout, limits)
-                if count != FULL or not self.open_larger(table_map):
+                if count != FULL or not self.try_open_larger_filler(table_map):
                     break
         except (MalformedError, DecompressionError):
             return None
         return CellSlice(filler, start, count, layout.sides, layout.absent) if count > 0 else None
 
-    def open_larger(self, table_map: TableMap) -> bool:
+    def try_open_larger_filler(self, table_map: TableMap) -> bool:
         """Use a new filler for the next rows of this map, a larger one if possible; return False if the current filler
         has no rows and is of the largest size.
         """

@@ -208,7 +208,7 @@ class EventDecryptor:
         """Decrypt the encrypted bytes in `view`, which starts at file offset `offset`, in place."""
         position, end = max(offset, self._first), offset + len(view)
         while position < end:
-            event_range = self._range_at(position)
+            event_range = self._find_range_with_offset(position)
             if position >= event_range.end:
                 position = event_range.following.offset
                 continue
@@ -223,14 +223,14 @@ class EventDecryptor:
         """Return the state that a reader starting at this offset needs; everything before must have been read."""
         return DecryptionAnchor(*self._event_starts.find_before(offset), sorted(self._evidence.server_ids))
 
-    def start_at(self, anchor: DecryptionAnchor) -> None:
+    def start_after_anchor(self, anchor: DecryptionAnchor) -> None:
         """Start reading after an anchor; earlier events are not read."""
         self._event_starts.add(EncryptedEventStart(anchor.offset, anchor.shift))
         self._evidence.server_ids.update(anchor.server_ids)
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def _range_at(self, position: int) -> DecryptedRange:
+    def _find_range_with_offset(self, position: int) -> DecryptedRange:
         """Return the range that contains this offset: events, or the gap after them."""
         event_range = self._range
         if event_range is None or not event_range.start.offset <= position < event_range.following.offset:
@@ -333,30 +333,30 @@ class EventDecryptor:
 
     # -- borders -------------------------------------------------------------------------------------------------
 
-    def _find_start(self, offset: int, shift: int) -> EncryptedEventStart | None:
+    def _find_start(self, offset: int, position_shift: int) -> EncryptedEventStart | None:
         """Return the event start (maybe with another shift) or end of file at this offset; None if it is neither."""
         raw = self._read_range(offset, FIRST_BLOCK_END)
         if not raw:
-            return EncryptedEventStart(offset, shift) if self._read_range(offset - 1, 1) else None
-        header = decrypt_header(self._cipher, raw, offset - shift)
+            return EncryptedEventStart(offset, position_shift) if self._read_range(offset - 1, 1) else None
+        header = decrypt_header(self._cipher, raw, offset - position_shift)
         if header is None or not HEADER_SIZE <= read_event_size(raw) <= MAX_EVENT_SIZE:
             return None
         evidence = self._evidence
-        is_certain = evidence.is_certain(header, offset - shift)
-        if not is_certain or not evidence.has_matching_position(header, offset - shift):
+        is_certain = evidence.is_certain(header, offset - position_shift)
+        if not is_certain or not evidence.has_matching_position(header, offset - position_shift):
             moved = self._find_moved(raw, header, offset)
             if moved is not None:
                 return moved
         if is_certain or (
             evidence.is_relay
             and evidence.is_plausible(header)
-            and self._is_plausible_at(offset + read_event_size(raw), shift)
+            and self._is_plausible_event_start(offset + read_event_size(raw), position_shift)
         ):
             evidence.add_header(header)
-            return EncryptedEventStart(offset, shift)
+            return EncryptedEventStart(offset, position_shift)
         return None
 
-    def _is_plausible_at(self, offset: int, shift: int) -> bool:
+    def _is_plausible_event_start(self, offset: int, shift: int) -> bool:
         """Return whether an event or the end of the file may be at this offset."""
         raw = self._read_range(offset, FIRST_BLOCK_END)
         if not raw:
@@ -398,7 +398,7 @@ class EventDecryptor:
 
     def _search_uncached(self, position: int, shift: int) -> EncryptedEventStart:
         """Search for the next event."""
-        pattern = self._server_id_pattern()
+        pattern = self._build_masked_server_id_pattern()
         step, max_step = _SEARCH_SIZES
         while self._bytes_searched < _MIN_SEARCH_BUDGET + _SEARCH_BUDGET_PER_BYTE * position:
             raw = self._read_range(position, step + FIRST_BLOCK_END)
@@ -414,7 +414,7 @@ class EventDecryptor:
             position, step = position + count, min(2 * step, max_step)
         return NOWHERE
 
-    def _server_id_pattern(self) -> re.Pattern[bytes]:
+    def _build_masked_server_id_pattern(self) -> re.Pattern[bytes]:
         """Return the pattern of the known server ids as they appear in `EventCipher.decrypt_first_blocks`."""
         mask = int.from_bytes(self._cipher.server_id_mask, "little")
         return re.compile(b"|".join(re.escape(_pack_uint32(one ^ mask)) for one in sorted(self._evidence.server_ids)))

@@ -251,7 +251,7 @@ def _xor_bytes(data: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(data, "little") ^ int.from_bytes(mask[:size], "little")).to_bytes(size, "little")
 
 
-def _gather_first_blocks(raw: bytes, count: int) -> bytearray:
+def _list_first_block_at_each_offset(raw: bytes, count: int) -> bytearray:
     """Return, for each of the first `count` offsets, the first cipher block of an event that starts there."""
     blocks = bytearray(BLOCK_SIZE * count)
     for i, start in enumerate((4, 5, 6, 7, 8, 0, 1, 2, 3, *range(13, FIRST_BLOCK_END))):
@@ -334,7 +334,7 @@ class CbcEventCipher:
 
     def decrypt_first_blocks(self, raw: bytes, base: int, count: int) -> bytes:
         """Decrypt the possible first blocks."""
-        blocks: bytes = self._decrypt(_gather_first_blocks(raw, count))
+        blocks: bytes = self._decrypt(_list_first_block_at_each_offset(raw, count))
         return blocks
 
 
@@ -375,4 +375,4 @@ class CtrEventCipher:
         offsets = struct.pack(f"<{count}I", *((base + i) & _U32 for i in range(count)))
         for i in range(4):
             ivs[12 + i :: BLOCK_SIZE] = offsets[i::4]
-        return _xor_bytes(bytes(_gather_first_blocks(raw, count)), self._encrypt(ivs))
+        return _xor_bytes(bytes(_list_first_block_at_each_offset(raw, count)), self._encrypt(ivs))

@@ -52,7 +52,7 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
     while reader.next_word in _MODIFIERS:
         reader.at += 1
     if verb in ("INSERT", "REPLACE"):
-        reader.skip_words("INTO")
+        reader.skip_words_if_next("INTO")
         return reader.read_name()
     if verb == "UPDATE":
         table = reader.read_name()
@@ -61,11 +61,11 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
             if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
             else None
         )
-    if verb == "DELETE" and reader.skip_words("FROM"):
+    if verb == "DELETE" and reader.skip_words_if_next("FROM"):
         table = reader.read_name()
         return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
     while verb == "LOAD" and reader.at < len(reader.words):
-        if reader.skip_words("INTO", "TABLE"):
+        if reader.skip_words_if_next("INTO", "TABLE"):
             return reader.read_name()
         reader.at += 1
     return None

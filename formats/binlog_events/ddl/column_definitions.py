@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import split_table_name
+from binlogtool.format_api.row_output_interfaces import split_table_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl
 from binlogtool.formats.binlog_events.ddl.statements import (
     MAX_SIZE_DIGITS,

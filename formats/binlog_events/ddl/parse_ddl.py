@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import split_table_name
+from binlogtool.format_api.row_output_interfaces import split_table_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     DDL_VERB,
     MAX_CACHED_LENGTH,
@@ -316,15 +316,19 @@ def _read_clauses(ddl: ParsedDdl) -> DdlClauses:
     if ddl.kind == DATABASE:
         return DdlClauses(words=words)
     if ddl.verb == "CREATE":
-        source = _read_full_name(rest, ddl) if rest.skip_words("LIKE") or rest.skip_words("(", "LIKE") else None
+        source = (
+            _read_full_name(rest, ddl)
+            if rest.skip_words_if_next("LIKE") or rest.skip_words_if_next("(", "LIKE")
+            else None
+        )
         return DdlClauses(words=words, like_source=source, has_select=any(word.upper == "SELECT" for word in words))
     rest.skip_wait()
     items = list(rest.iter_clauses())
     new_names = [name for name in map(_find_new_name, items) if name is not None]
     exchanged = None
-    if rest.skip_words("EXCHANGE", "PARTITION"):
+    if rest.skip_words_if_next("EXCHANGE", "PARTITION"):
         rest.at += 1
-        exchanged = _read_full_name(rest, ddl) if rest.skip_words("WITH", "TABLE") else None
+        exchanged = _read_full_name(rest, ddl) if rest.skip_words_if_next("WITH", "TABLE") else None
     return DdlClauses(
         words=words,
         items=items,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import qualify_name
+from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
@@ -427,7 +427,7 @@ class StatementReader:
         """Next word in upper case; empty for a quoted word and at the end."""
         return self.words[self.at].upper if self.at < len(self.words) else ""
 
-    def skip_words(self, *expected: str) -> bool:
+    def skip_words_if_next(self, *expected: str) -> bool:
         """If these words are next, skip them and return True; otherwise return False."""
         upcoming = [word.upper for word in self.words[self.at : self.at + len(expected)]]
         if upcoming != list(expected):
@@ -448,9 +448,9 @@ class StatementReader:
 
     def skip_wait(self) -> None:
         """Skip WAIT n and NOWAIT."""
-        if self.skip_words("WAIT"):
+        if self.skip_words_if_next("WAIT"):
             self.at += 1
-        self.skip_words("NOWAIT")
+        self.skip_words_if_next("NOWAIT")
 
     def iter_clauses(self) -> Iterator[list[SqlWord]]:
         """Yield the remaining words, split at commas outside parentheses."""

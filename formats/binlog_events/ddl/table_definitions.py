@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import qualify_name, split_schema_files, split_table_name
+from binlogtool.format_api.row_output_interfaces import qualify_name, split_schema_files, split_table_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
     TableDefinition,
     apply_alter_table,
@@ -88,7 +88,7 @@ class TableDefinitions(msgspec.Struct):
     def apply_statement(self, statement: DdlStatement) -> None:
         """Apply one statement."""
         if statement == SKIPPED_PART:
-            self.tables = {name: _assume(state) for name, state in self.tables.items()}
+            self.tables = {name: _mark_as_assumed(state) for name, state in self.tables.items()}
             return
         ddl = parse_ddl(statement.text, statement.database)
         self.dependencies.apply_statement(ddl)
@@ -204,10 +204,10 @@ class TableDefinitions(msgspec.Struct):
         if statement.failed:
             self._store(name, "a CREATE TABLE of this table failed")
             return
-        exists = name in self.tables
-        if exists and ddl.is_conditional:
+        has_file = name in self.tables
+        if has_file and ddl.is_conditional:
             return
-        self.conflicts += exists and not ddl.replaces
+        self.conflicts += has_file and not ddl.replaces
         self._store(name, self._build_created(ddl, statement, name))
 
     def _build_created(self, ddl: ParsedDdl, statement: DdlStatement, name: str) -> TableDefinition | str:
@@ -272,7 +272,7 @@ class TableDefinitions(msgspec.Struct):
                 continue
             reader = StatementReader.from_words(clause)
             reader.at = 1
-            if reader.skip_words("TABLE"):
+            if reader.skip_words_if_next("TABLE"):
                 self._drop_table(self._table_key(qualify_parsed_name(reader.read_name(), database)))
             elif "TABLE" in heads:
                 reader.at = heads.index("TABLE") + 1
@@ -368,7 +368,7 @@ def parse_sequence(sql: str) -> TableDefinition | str:
     return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
 
 
-def _assume(state: TableDefinition | str) -> TableDefinition | str:
+def _mark_as_assumed(state: TableDefinition | str) -> TableDefinition | str:
     """Return the state of a table after a skipped part of the log; the user vouches for --schema."""
     return state if isinstance(state, str) or state.given else replace(state, assumed=True)
 

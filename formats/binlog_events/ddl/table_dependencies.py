@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import qualify_name, split_table_name
+from binlogtool.format_api.row_output_interfaces import qualify_name, split_table_name
 from binlogtool.formats.binlog_events.ddl.parse_ddl import TRIGGER, ParsedDdl
 from binlogtool.formats.binlog_events.ddl.statements import (
     SqlWord,

@@ -537,7 +537,7 @@ class TableCatalog(msgspec.Struct):
             _SEQUENCE_COLUMN
         ]
 
-    def reason_against_statements(self, table: TableMap, description: FormatDescription) -> str | None:
+    def explain_why_not_as_statements(self, table: TableMap, description: FormatDescription) -> str | None:
         """Return why SQL statements cannot reproduce the row events of this table; None if they can."""
         cached = self._reasons.get(id(table))
         if cached is None:
@@ -547,7 +547,7 @@ class TableCatalog(msgspec.Struct):
         return cached[1]
 
     def _find_reason(self, table: TableMap, description: FormatDescription) -> str | None:
-        """Compute the reason for `reason_against_statements`."""
+        """Compute the reason for `explain_why_not_as_statements`."""
         if (
             self.triggers.list_triggers(table.full_name) and not description.is_mariadb
         ):  # MariaDB's table maps have a flag for it

@@ -402,11 +402,11 @@ def state_of_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
     return MariadbGtidState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
 
 
-def format_ranges(spans: Iterable[GtidRange], limit: int = 5) -> str:
-    """Format at most `limit` GTID ranges as text."""
+def format_ranges(spans: Iterable[GtidRange], max_shown: int = 5) -> str:
+    """Format at most `max_shown` GTID ranges as text."""
     ranges = list(spans)
-    more = f" and {len(ranges) - limit:,} more ranges" if len(ranges) > limit else ""
-    return ", ".join(span.text for span in ranges[:limit]) + more
+    more = f" and {len(ranges) - max_shown:,} more ranges" if len(ranges) > max_shown else ""
+    return ", ".join(span.text for span in ranges[:max_shown]) + more
 
 
 def ranges_to_json(spans: Iterable[GtidRange], limit: int = 100) -> dict[str, list[list[int]]]:

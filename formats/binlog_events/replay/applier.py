@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, RecordOutcome
+from binlogtool.format_api.replay_rules import APPLIED, REJECTED, SKIPPED, RecordOutcome
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
@@ -322,10 +322,10 @@ class EventApplier:
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
         self._open_transaction = None
         if transaction.verdict is None:
-            self._note_applied(transaction, records, i)
+            self._record_applied_transaction(transaction, records, i)
         yield from transaction.iter_rulings(number + 1, verdict)
 
-    def _note_applied(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
+    def _record_applied_transaction(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
         """Record that a transaction took effect."""
         self.applied_end = records.offset[i] + records.size[i]
         if transaction.gtid is not None:
@@ -461,13 +461,13 @@ class EventApplier:
         self, number: int, records: DecodedRecords, i: int, sql: str, db: str
     ) -> Iterator[RecordOutcome]:
         """Apply a statement other than BEGIN, COMMIT and the like."""
-        self._note_engine(sql, db)
+        self._record_nontransactional_tables(sql, db)
         if self._open_transaction is None or not self._open_transaction.needs_commit:
             yield from self._end_transaction(number, records, i, STATEMENT)
         elif self._non_transactional_tables and mentions_any_table(sql, db, self._non_transactional_tables):
             self._open_transaction.mark_permanent(number)
 
-    def _note_engine(self, sql: str, db: str) -> None:
+    def _record_nontransactional_tables(self, sql: str, db: str) -> None:
         """Record tables that a rollback does not affect."""
         ddl = parse_ddl(sql, db)
         table, can_roll_back = ddl.created or ddl.altered, ddl.can_roll_back
@@ -479,7 +479,7 @@ class EventApplier:
         transaction = self._open_transaction
         if transaction is not None and transaction.needs_commit and transaction.gtid is None:
             self._open_transaction = None
-            self._note_applied(transaction, records, max(i - 1, 0))
+            self._record_applied_transaction(transaction, records, max(i - 1, 0))
             yield from transaction.iter_rulings(number, (APPLIED, "implicit-commit"))
             transaction = None
         transaction = transaction or self._begin_transaction(number, records, i)
@@ -530,7 +530,7 @@ class EventApplier:
         if transaction.verdict is not None:
             yield from transaction.iter_rulings(number + 1, transaction.verdict)
             return
-        self._note_applied(transaction, records, i)
+        self._record_applied_transaction(transaction, records, i)
         xid = XaId(body["format_id"], as_bytes(body["gtrid"]), as_bytes(body["bqual"]))
         if xid in self._prepared or len(self._prepared) >= MAX_PREPARED:
             transaction.verdict = REJECTED, "xa-twice"

@@ -28,7 +28,7 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, build_event_template, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
-from binlogtool.formats.binlog_events.values.decode import (
+from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     ValueConverter,
     decode_diff,

@@ -1,7 +1,7 @@
 """Parse TABLE_MAP events: columns, types, optional metadata.
 
 See docs/spec/mysql_binlog.md#table_map. The position of each field, and the columns that it applies to, are defined
-only here: both the parsed map (`TableMap`) and the annotated view (`annotated_rows`) are built from these fields.
+only here: the parsed map (`TableMap`) and the annotated view (`row_event_byte_ranges`) are both built from them.
 
 Table maps as bytes for the JSON kernels:
 
@@ -27,8 +27,8 @@ import msgspec
 from msgspec import structs
 
 from binlogtool.format_api.format import JsonEncoder
-from binlogtool.format_api.json_kernels import build_text_table
-from binlogtool.format_api.row_outputs import qualify_name
+from binlogtool.format_api.json_text_kernels import build_text_table
+from binlogtool.format_api.row_output_interfaces import qualify_name
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.values.column_types import (
     CHARACTER,
@@ -823,7 +823,7 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 # --- Table maps as bytes for the JSON kernels ---
 
 RECORD_HEAD, COLUMN_SIZE = 40, 40
-"""Bytes of the head of a record (of a template in `sql.compiled_script_writer`), and of each column's entry."""
+"""Bytes of the head of a record (of a template in `sql.script_writer_with_kernels`), and of each column's entry."""
 PAD = bytes(8)
 """Padding after the last text: texts are copied in steps of eight bytes."""
 
@@ -834,8 +834,8 @@ _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, Va
 """Kinds that accept any bytes as a value."""
 
 
-def encode_map_table(records: Sequence[bytes]) -> bytes:
-    """Join records (see `encode_map_record`) into a table of maps."""
+def join_table_map_records(records: Sequence[bytes]) -> bytes:
+    """Join records (see `encode_table_map_record`) into a table of maps."""
     at = 8 + 4 * len(records)
     head, parts = [len(records), 0], list[bytes]()
     for record in records:
@@ -845,7 +845,7 @@ def encode_map_table(records: Sequence[bytes]) -> bytes:
     return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
 
 
-def encode_map_record(
+def encode_table_map_record(
     table_map: TableMap,
     quote: JsonEncoder,
     include_body: bool = True,

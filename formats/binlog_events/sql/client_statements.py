@@ -302,7 +302,7 @@ def _get_lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _C
     return _ClientLexer(charset, escapes=escapes, dollars=dollars)
 
 
-def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
+def make_client_safe_or_explain(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
     """Return a statement in a form that every client reads as one statement; also the reason if there is no such form.
 
     A space is inserted into a comment mark inside a comment, because clients find no end of such a comment.
@@ -559,7 +559,7 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
     """Return why a client must not send a text of the log to a server; None if it may send it.
 
     Args:
-        sql: a text that `make_client_safe` accepts.
+        sql: a text that `make_client_safe_or_explain` accepts.
         is_load_data: whether it is a LOAD DATA whose file the script itself names.
     """
     if _SUSPICIOUS.search(sql) is None:

@@ -23,7 +23,7 @@ from binlogtool.errors import RefusedError
 from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings, TableStatement
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.row_outputs import ScriptOptions, qualify_name, unquote_name
+from binlogtool.format_api.row_output_interfaces import ScriptOptions, qualify_name, unquote_name
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
@@ -57,7 +57,12 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     rename_database,
     split_large_binlog,
 )
-from binlogtool.formats.binlog_events.sql.session import SET_GTID_AUTOMATIC, ScriptSession, has_gtids, wrap_row_flags
+from binlogtool.formats.binlog_events.sql.session_statements import (
+    SET_GTID_AUTOMATIC,
+    ScriptSession,
+    has_gtids,
+    wrap_row_flags,
+)
 from binlogtool.formats.binlog_events.status_variables import is_unfinished_alter
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
@@ -67,7 +72,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     EVENT_TYPE_NAMES,
@@ -470,7 +475,7 @@ class FlashbackScript(msgspec.Struct):
         """True if a selected transaction has begun and its end was not read."""
         return self.transactions.is_open
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
         self.transactions.reset()
         self._commit_skipped()
@@ -762,7 +767,10 @@ class FlashbackScript(msgspec.Struct):
         They are INSERT, UPDATE and DELETE if these were requested and have the same effect.
         """
         statements = None
-        if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
+        if (
+            self.options.rows == "statements"
+            and self.definitions.explain_why_not_as_statements(table, description) is None
+        ):
             with suppress(Inexact):
                 statements = format_flashback_statements(
                     event.code, event.body, table, limits, match_all=self.options.match_all

@@ -14,25 +14,25 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from binlogtool.format_api.json_kernels import (
+from binlogtool.format_api.json_text_kernels import (
     is_utf8,
-    put_double,
-    put_entry,
-    put_unsigned,
     widen_float,
+    write_entry_of_text_table,
+    write_json_double,
+    write_json_unsigned,
 )
-from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel, put_hex_digits
-from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
+from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel, write_hex_digits
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.values.column_types import HEX_KINDS, ColumnType, TableMapColumn, ValueKind
-from binlogtool.formats.binlog_events.values.decode import (
+from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     JsonChange,
     decode_json,
     has_opaque_value,
     iter_json_changes,
 )
-from binlogtool.formats.binlog_events.values.text_kernels import TextValue
+from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import TextValue
 from binlogtool.formats.binlog_events.values.value_kernels import UNSUPPORTED, decode_value
 
 # ruff: noqa: D102 - `values.value_kernels.ValueSink` describes the methods of sinks
@@ -235,17 +235,17 @@ SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 """Bits of the double 1e-4; Python writes smaller numbers with an exponent."""
 
 
-@kernel(put_hex_digits)
-def put_hex(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, o: int) -> int:
+@kernel(write_hex_digits)
+def write_hex_literal(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write `X'…'`, padded to `size` bytes with zeros."""
-    out[o] = 88
-    out[o + 1] = 39
-    o = put_hex_digits(buf, pos, limit, out, o + 2)
+    out[out_pos] = 88
+    out[out_pos + 1] = 39
+    out_pos = write_hex_digits(buf, pos, limit, out, out_pos + 2)
     for _ in range(2 * (size - (limit - pos))):
-        out[o] = 48
-        o += 1
-    out[o] = 39
-    return o + 1
+        out[out_pos] = 48
+        out_pos += 1
+    out[out_pos] = 39
+    return out_pos + 1
 
 
 @kernel()
@@ -265,7 +265,7 @@ def escape_byte(c: int) -> int:
 
 
 @kernel(escape_byte)
-def put_quoted(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
+def write_string_literal(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a text as a string literal in UTF-8.
 
     Text that may contain a client's delimiter (see `sql.client_statements`) is rejected.
@@ -273,40 +273,40 @@ def put_quoted(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: Mutabl
     Args:
         highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.
     """
-    out[o] = 39
-    o += 1
+    out[out_pos] = 39
+    out_pos += 1
     while pos < limit:
         c = buf[pos] + 0
         pos += 1
         if c >= 0x80 and highest_byte < 256:
             if c > highest_byte or c < 0xA0:
                 return -2
-            out[o] = 0xC0 | c >> 6
-            o += 1
+            out[out_pos] = 0xC0 | c >> 6
+            out_pos += 1
             c = 0x80 | c & 0x3F
         escape = escape_byte(c)
         if escape > 0:
-            out[o] = 92
-            o += 1
+            out[out_pos] = 92
+            out_pos += 1
             c = escape
         elif c == 39:
-            out[o] = 39
-            o += 1
+            out[out_pos] = 39
+            out_pos += 1
         elif c == 47 and limit - pos > 1 and buf[pos] == 42 and buf[pos + 1] == 33:
             return -2
-        out[o] = c
-        o += 1
-    out[o] = 39
-    return o + 1
+        out[out_pos] = c
+        out_pos += 1
+    out[out_pos] = 39
+    return out_pos + 1
 
 
-@kernel(put_double)
-def put_floating(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+@kernel(write_json_double)
+def write_double_literal(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the double with these bits, as `1.5e0`."""
     size = bits & 0x7FFFFFFFFFFFFFFF
     if size != 0 and size < SMALLEST_WITHOUT_EXPONENT:
         return -2
-    out_pos = put_double(bits, out, out_pos, out_limit)
+    out_pos = write_json_double(bits, out, out_pos, out_limit)
     if out_pos < 0:
         return out_pos
     out[out_pos] = 101
@@ -336,26 +336,26 @@ class SqlValue(TextValue):
         self.out[at] = SQL_QUOTE
         return at + 1
 
-    @kernel(put_floating, widen_float)
+    @kernel(write_double_literal, widen_float)
     def write_float(self, bits: int, at: int) -> int:
-        return put_floating(widen_float(bits), self.out, at, self.z)
+        return write_double_literal(widen_float(bits), self.out, at, self.z)
 
-    @kernel(put_floating)
+    @kernel(write_double_literal)
     def write_double(self, bits: int, at: int) -> int:
-        return put_floating(bits, self.out, at, self.z)
+        return write_double_literal(bits, self.out, at, self.z)
 
-    @kernel(put_entry, put_unsigned)
+    @kernel(write_entry_of_text_table, write_json_unsigned)
     def write_enum(self, ordinal: int, at: int) -> int:
         if ordinal == 0:
             return UNSUPPORTED
         if self.base < 0:
-            return put_unsigned(ordinal, self.out, at, self.z)
-        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
+            return write_json_unsigned(ordinal, self.out, at, self.z)
+        return write_entry_of_text_table(self.texts, self.base, ordinal - 1, self.out, at, self.z)
 
-    @kernel(put_entry, put_unsigned, load_word)
+    @kernel(write_entry_of_text_table, write_json_unsigned, load_word)
     def write_set(self, mask: int, at: int) -> int:
         if self.base < 0:
-            return put_unsigned(mask, self.out, at, self.z)
+            return write_json_unsigned(mask, self.out, at, self.z)
         count = load_word(self.texts, self.base)
         if count < 64 and (mask < 0 or mask >> count != 0):
             return UNSUPPORTED
@@ -367,7 +367,7 @@ class SqlValue(TextValue):
                 if at > start:
                     self.out[at] = 44
                     at += 1
-                at = put_entry(self.texts, self.base, i, self.out, at, self.z)
+                at = write_entry_of_text_table(self.texts, self.base, i, self.out, at, self.z)
                 if at < 0:
                     return at
                 if self.z - at < 8:
@@ -375,22 +375,24 @@ class SqlValue(TextValue):
         self.out[at] = SQL_QUOTE
         return at + 1
 
-    @kernel(is_utf8, put_quoted)
+    @kernel(is_utf8, write_string_literal)
     def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
-        return put_quoted(buf, pos, limit, 256, self.out, at) if is_utf8(buf, pos, limit) else UNSUPPORTED
+        return write_string_literal(buf, pos, limit, 256, self.out, at) if is_utf8(buf, pos, limit) else UNSUPPORTED
 
-    @kernel(put_quoted)
+    @kernel(write_string_literal)
     def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
-        return put_quoted(buf, pos, limit, highest, self.out, at)
+        return write_string_literal(buf, pos, limit, highest, self.out, at)
 
-    @kernel(copy_text, put_hex)
+    @kernel(copy_text, write_hex_literal)
     def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
-        return put_hex(buf, pos, limit, width, self.out, copy_text(self.texts, self.base, self.length, self.out, at))
+        return write_hex_literal(
+            buf, pos, limit, width, self.out, copy_text(self.texts, self.base, self.length, self.out, at)
+        )
 
-    @kernel(put_hex)
+    @kernel(write_hex_literal)
     def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
-        return put_hex(buf, pos, limit, 0, self.out, at)
+        return write_hex_literal(buf, pos, limit, 0, self.out, at)
 
 
-put_literal = bind_sink(decode_value, SqlValue, inline=True)
+write_sql_literal = bind_sink(decode_value, SqlValue, inline=True)
 """Write the value `buf[pos:limit]` as a literal."""

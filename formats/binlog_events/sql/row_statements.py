@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.row_outputs import RowFilter, ScriptOptions
+from binlogtool.format_api.row_output_interfaces import RowFilter, ScriptOptions
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
@@ -41,7 +41,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     format_literal,
     quote_identifier,
 )
-from binlogtool.formats.binlog_events.sql.kernels.row_statements import MAX_INSERT_BYTES
+from binlogtool.formats.binlog_events.sql.kernels.row_statement_kernels import MAX_INSERT_BYTES
 from binlogtool.formats.binlog_events.sql.script_state import (
     MAX_BINLOG_BYTES,
     EventContext,
@@ -55,10 +55,10 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     split_large_binlog,
     uncompress_rows,
 )
-from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,
@@ -503,7 +503,7 @@ class RowEventWriter(msgspec.Struct):
             *(pending.finish_statement(description) if event.body[table.table_id_size] & STMT_END else ()),
         ]
 
-    def append_unchanged(
+    def try_append_unchanged(
         self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
     ) -> bool:
         """Append a row event unchanged if its statement is open and continues after it; return whether it was appended.
@@ -564,7 +564,10 @@ class RowEventWriter(msgspec.Struct):
         if not count_rows(event.code, event.body, table, context.limits):  # raises if the event does not fit its map
             return [], None
         table = self.knowledge.describe_with_key(table)
-        reason, caveat = self.knowledge.reason_against_statements(table, description), self.knowledge.find_caveat(table)
+        reason, caveat = (
+            self.knowledge.explain_why_not_as_statements(table, description),
+            self.knowledge.find_caveat(table),
+        )
         table = rename_database(table, self.wording.rename_databases)
         if self._is_filling_new_table(context):
             return [format_rows_binlog(event, table, description, context.limits)], None

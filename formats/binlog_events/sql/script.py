@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.row_outputs import ScriptOptions, SidecarFiles
+from binlogtool.format_api.row_output_interfaces import ScriptOptions, SidecarFiles
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
@@ -47,7 +47,6 @@ from binlogtool.formats.binlog_events.sql.client_statements import (
     is_stored_program,
     reason_to_leave_out,
 )
-from binlogtool.formats.binlog_events.sql.compiled_script_writer import FastScriptWriter
 from binlogtool.formats.binlog_events.sql.format_literals import format_double, format_hex, quote_identifier
 from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
@@ -75,7 +74,8 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     read_query,
     terminate_statements,
 )
-from binlogtool.formats.binlog_events.sql.session import (
+from binlogtool.formats.binlog_events.sql.script_writer_with_kernels import FastScriptWriter
+from binlogtool.formats.binlog_events.sql.session_statements import (
     SET_GTID_AUTOMATIC,
     QuerySession,
     ScriptSession,
@@ -425,7 +425,7 @@ class EventStatementWriter:
             Unwritable: clients or servers would misread the text.
         """
         charset, mode = self.session.charset, self.session.sql_mode
-        text, reason = client_statements.make_client_safe(sql, charset, mode)
+        text, reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
         if reason is not None and client_statements.is_same_without_escapes(sql, charset, mode):
             return self._check_text_without_escapes(sql, reason, is_load_data=is_load_data)
         reason = reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
@@ -443,7 +443,7 @@ class EventStatementWriter:
             Unwritable: clients disagree even then, or it defines a stored program, which keeps its sql_mode.
         """
         charset, mode = self.session.charset, self.session.sql_mode | NO_BACKSLASH_ESCAPES
-        text, other_reason = client_statements.make_client_safe(sql, charset, mode)
+        text, other_reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
         other_reason = other_reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
         if other_reason is not None or is_stored_program(sql, charset, mode):
             raise Unwritable(reason)
@@ -464,7 +464,9 @@ class EventStatementWriter:
         target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
         if _PLAIN_NAME.fullmatch(name):
             return [*statements, b"USE" + target]
-        hidden, reason = client_statements.make_client_safe(b"/*!USE*/" + target, self.session.client_charset, mode)
+        hidden, reason = client_statements.make_client_safe_or_explain(
+            b"/*!USE*/" + target, self.session.client_charset, mode
+        )
         if reason is not None:
             raise Unwritable(f"the name of its database cannot be written: {reason}")
         before, after = (
@@ -549,7 +551,7 @@ class SqlScript(EventStatementWriter):
             if (
                 code in verbatim_types
                 and high - end == checksum_size
-                and self.rows.append_unchanged(window[low:high], table, context.description, limits)
+                and self.rows.try_append_unchanged(window[low:high], table, context.description, limits)
             ):
                 texts.append(b"")
                 continue
@@ -617,7 +619,7 @@ class SqlScript(EventStatementWriter):
         """True if a transaction has begun and its end was not read."""
         return self.transaction.groups.is_open
 
-    def note_gap(self, what: str = "") -> bytes:
+    def handle_missing_records(self, what: str = "") -> bytes:
         """Roll back the open transaction, and write nothing until the next one begins."""
         self.frame.note_missing(what)
         self.transaction.note_loss()
@@ -683,7 +685,7 @@ class SqlScript(EventStatementWriter):
             rollback = self._roll_back() if self.transaction.is_damaged or self.transaction.has_unused_gtid else b""
             return BodyWithFindings(prefix + rollback, (event_finding(context, "payload-undecodable", reason),))
         text = self._assemble_text(
-            context, step, statements, self._write_comments(context) if self.options.comments else b""
+            context, step, statements, self._write_event_as_comments(context) if self.options.comments else b""
         )
         return BodyWithFindings(prefix + text, findings) if findings else prefix + text
 
@@ -700,7 +702,7 @@ class SqlScript(EventStatementWriter):
         raw = build_event(event, selected.code, bytes(selected.body), context.file.description)
         return replace(context, event=selected, raw=memoryview(raw))
 
-    def _write_comments(self, context: EventContext) -> bytes:
+    def _write_event_as_comments(self, context: EventContext) -> bytes:
         """Return the contents of the event as comments."""
         if context.event.code in QUERY_EVENTS:
             with suppress(MalformedError):

@@ -21,14 +21,14 @@ from msgspec.structs import replace as structs_replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.row_outputs import DatabaseRenames, ScriptOptions
+from binlogtool.format_api.row_output_interfaces import DatabaseRenames, ScriptOptions
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
 from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import STATEMENT_END
-from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
     GroupStep,

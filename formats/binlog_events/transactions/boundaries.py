@@ -493,16 +493,16 @@ class XaStates(msgspec.Struct):
     def prepare(self, xa_id: XaId, *, one_phase: bool) -> str | None:
         """Record XA_PREPARE, a commit if it is `one_phase`; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is prepared twice" if self._prepared.get(xa_id) else None
-        self._remember(xa_id, not one_phase)
+        self._store_xa_state(xa_id, not one_phase)
         return fault
 
     def finish(self, xa_id: XaId) -> str | None:
         """Record XA COMMIT or XA ROLLBACK; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is finished twice" if self._prepared.get(xa_id) is False else None
-        self._remember(xa_id, False)
+        self._store_xa_state(xa_id, False)
         return fault
 
-    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
+    def _store_xa_state(self, xa_id: XaId, is_prepared: bool) -> None:
         if len(self._prepared) >= self.limit:
             self._prepared.clear()
         self._prepared[xa_id] = is_prepared

@@ -114,7 +114,7 @@ def find_map_number(trait: int, buf: UInt8s, pos: int, limit: int, state: Int64s
 
 
 @kernel(load_little_endian, load_mariadb_gtid, load_mysql_gtid)
-def track_gtid(code: int, server: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s) -> bool:
+def try_set_gtid_owner(code: int, server: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s) -> bool:
     """Make the GTID of this event the owner; return False if its source is not that of the last GTID event."""
     if code == ANONYMOUS_GTID:
         state[SOURCE] = -1
@@ -182,7 +182,7 @@ class TrackingTables(NamedTuple):
     groups: Int64s
 
 
-@kernel(find_map_number, get_mark, is_possible_ddl, step_group, track_gtid, use_map)
+@kernel(find_map_number, get_mark, is_possible_ddl, step_group, try_set_gtid_owner, use_map)
 def track_events(
     i: int,
     stop: int,
@@ -209,7 +209,7 @@ def track_events(
         if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
             return i
         is_inside = is_separate > 0 and tables.groups[i] == state[CONTAINER_RECORD]
-        if trait & IS_GTID and not is_inside and not track_gtid(code, frames.servers[i], buf, p, n, state):
+        if trait & IS_GTID and not is_inside and not try_set_gtid_owner(code, frames.servers[i], buf, p, n, state):
             return i
         role = INSIDE if is_inside else OPENS
         if is_separate > 0:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.format_api import row_outputs
+from binlogtool.format_api import row_output_interfaces
 from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Collations and character sets ---
@@ -272,10 +272,10 @@ EXPORTED_TYPES: Mapping[int | LogicalType | None, str] = MappingProxyType(
         _C.DATETIME2: "timestamp_ntz",
         _C.TIMESTAMP: "timestamp",
         _C.TIMESTAMP2: "timestamp",
-        _C.JSON: row_outputs.JSON,
+        _C.JSON: row_output_interfaces.JSON,
         _C.VECTOR: "array<double>",
         LogicalType.VECTOR: "array<double>",
-        _C.GEOMETRY: row_outputs.GEOMETRY,
+        _C.GEOMETRY: row_output_interfaces.GEOMETRY,
     }
 )
 """Types of columns in exported tables, where neither "string", bytes, nor dependent on more than the type."""

@@ -2,7 +2,7 @@
 
 A decoder reads the bytes of one value and calls one method of a sink (`ValueSink`), or several for a value that has
 parts. The build makes a kernel of each decoder and sink (`schema_fields.bind_sink`). The sinks: JSON text
-(`rows.json_kernels.JsonValue`), SQL literals (`sql.format_literals.SqlValue`), cells of columns
+(`rows.write_rows_json_kernels.JsonValue`), SQL literals (`sql.format_literals.SqlValue`), cells of columns
 (`changes.typed_column_kernels.CellValue`).
 
 A new value type is a decoder here and its kind in `column_types`; no sink changes. See docs/schema.md#add-a-value-type.

@@ -19,7 +19,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     DANGLING_LINK,
     DIRECTORY,
     FIFO,

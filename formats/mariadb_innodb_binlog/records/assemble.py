@@ -104,24 +104,24 @@ class ChunkRows(NamedTuple):
 
 
 @kernel()
-def append_row(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
+def append_chunk_row(chunk_role: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
     """Append a row; every row except a whole record is special."""
     row = out.state[ROW_COUNT]
-    out.rows[4 * row] = step
+    out.rows[4 * row] = chunk_role
     out.rows[4 * row + 1] = record_type
     out.rows[4 * row + 2] = start
     out.rows[4 * row + 3] = end
     out.state[ROW_COUNT] = row + 1
-    if step != _WHOLE:
+    if chunk_role != _WHOLE:
         out.specials[out.state[SPECIAL_COUNT]] = row
         out.state[SPECIAL_COUNT] += 1
     return 0
 
 
-@kernel(append_row)
+@kernel(append_chunk_row)
 def append_fault(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
     """Append the row of a fault; a record of unknown type may continue after it."""
-    append_row(step, record_type, start, end, out)
+    append_chunk_row(step, record_type, start, end, out)
     out.state[OPEN_TYPE] = UNKNOWN_TYPE
     out.state[NESTED_TYPE] = 0
     return 0
@@ -135,16 +135,16 @@ def find_nonzero_byte(buf: UInt8s, pos: int, limit: int) -> int:
     return pos
 
 
-@kernel(append_row)
+@kernel(append_chunk_row)
 def process_chunk(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
     """Process a chunk with a valid type and length; `flags`: the two upper bits of its type byte."""
     if out.state[NESTED_TYPE] != 0:
         if record_type == out.state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
-            append_row(_NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE, record_type, start, end, out)
+            append_chunk_row(_NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE, record_type, start, end, out)
             if flags & LAST_CHUNK_FLAG:
                 out.state[NESTED_TYPE] = 0
             return 0
-        append_row(_BROKEN, out.state[NESTED_TYPE], start, start, out)
+        append_chunk_row(_BROKEN, out.state[NESTED_TYPE], start, start, out)
         out.state[OPEN_TYPE] = 0
         out.state[NESTED_TYPE] = 0
     if out.state[OPEN_TYPE] != 0:
@@ -152,47 +152,47 @@ def process_chunk(flags: int, record_type: int, start: int, end: int, out: Chunk
             out.state[OPEN_TYPE] == UNKNOWN_TYPE or record_type == out.state[OPEN_TYPE] & TYPE_MASK
         ):
             if out.state[OPEN_TYPE] & FOREIGN_BIT:
-                append_row(_FOREIGN, record_type | flags & LAST_CHUNK_FLAG, start, end, out)
+                append_chunk_row(_FOREIGN, record_type | flags & LAST_CHUNK_FLAG, start, end, out)
             else:
-                append_row(_CLOSES if flags & LAST_CHUNK_FLAG else _MORE, record_type, start, end, out)
+                append_chunk_row(_CLOSES if flags & LAST_CHUNK_FLAG else _MORE, record_type, start, end, out)
             if flags & LAST_CHUNK_FLAG:
                 out.state[OPEN_TYPE] = 0
             elif out.state[OPEN_TYPE] == UNKNOWN_TYPE:
                 out.state[OPEN_TYPE] = record_type | FOREIGN_BIT
             return 0
         if (record_type == _STATE or record_type == _DUMMY) and not flags & CONTINUATION_FLAG:
-            append_row(_NESTED_WHOLE if flags & LAST_CHUNK_FLAG else _NESTED_OPENS, record_type, start, end, out)
+            append_chunk_row(_NESTED_WHOLE if flags & LAST_CHUNK_FLAG else _NESTED_OPENS, record_type, start, end, out)
             if not flags & LAST_CHUNK_FLAG:
                 out.state[NESTED_TYPE] = record_type
             return 0
         if out.state[OPEN_TYPE] != UNKNOWN_TYPE:
-            append_row(_BROKEN, out.state[OPEN_TYPE] & TYPE_MASK, start, start, out)
+            append_chunk_row(_BROKEN, out.state[OPEN_TYPE] & TYPE_MASK, start, start, out)
         out.state[OPEN_TYPE] = 0
     if flags & CONTINUATION_FLAG:
-        append_row(_ORPHAN, record_type, start, end, out)
+        append_chunk_row(_ORPHAN, record_type, start, end, out)
         if not flags & LAST_CHUNK_FLAG:
             out.state[OPEN_TYPE] = record_type | FOREIGN_BIT
     elif flags & LAST_CHUNK_FLAG:
-        append_row(_WHOLE, record_type, start, end, out)
+        append_chunk_row(_WHOLE, record_type, start, end, out)
     else:
-        append_row(_OPENS, record_type, start, end, out)
+        append_chunk_row(_OPENS, record_type, start, end, out)
         out.state[OPEN_TYPE] = record_type
     return 0
 
 
-@kernel(append_row, find_nonzero_byte)
+@kernel(append_chunk_row, find_nonzero_byte)
 def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int, out: ChunkRows) -> int:
     """Process a type byte of 0 at `buf[end_at]` in the page at `buf[page_at]`: only zeros may follow."""
     if out.state[END_SEEN] == 0:
-        append_row(_END, 0, end_at - origin, end_at - origin, out)
+        append_chunk_row(_END, 0, end_at - origin, end_at - origin, out)
     out.state[END_SEEN] = 1
     nonzero_at = find_nonzero_byte(buf, end_at, limit)
     if nonzero_at < limit:
-        append_row(_GARBAGE, 1 if end_at == page_at else 0, nonzero_at - origin, limit - origin, out)
+        append_chunk_row(_GARBAGE, 1 if end_at == page_at else 0, nonzero_at - origin, limit - origin, out)
     return 0
 
 
-@kernel(append_fault, append_row, load_chunk_head, process_chunk, process_end)
+@kernel(append_fault, append_chunk_row, load_chunk_head, process_chunk, process_end)
 def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: int, out: ChunkRows) -> int:
     """Walk the chunks of the pages from `buf[page_at]` on.
 
@@ -233,7 +233,7 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
             else:
                 for i in range(at, limit):
                     if buf[i] != FILLER_BYTE:
-                        append_row(_BAD_FILLER, buf[i], at - origin, limit - origin, out)
+                        append_chunk_row(_BAD_FILLER, buf[i], at - origin, limit - origin, out)
                         break
         page_at += page_size
     count: int = out.state[ROW_COUNT]
@@ -388,7 +388,7 @@ class RecordAssembler:
         self._damage: tuple[int, int] | None = None
 
     @property
-    def pending_at(self) -> int | None:
+    def first_pending_offset(self) -> int | None:
         """File offset of the first record that has begun but was not returned yet; None = no such record."""
         parts = (self._open_record, self._nested_record, *self._held_records[:1])
         return min((part.offset for part in parts if part is not None), default=None)
@@ -412,7 +412,7 @@ class RecordAssembler:
         records, findings, row = _RecordColumns(data, base), list[tuple[int, Finding]](), 0
         for special in (*walker.specials[: walker.state[SPECIAL_COUNT]], count):
             if special > row:
-                self._release_held(records, nested=False)
+                self._add_held_records(records, nested=False)
                 records.add_single_chunk_records(walker.rows, row, special)
             if special < count:
                 for problem in self._process_special_row(
@@ -454,7 +454,7 @@ class RecordAssembler:
         step, type_byte, start, end = ChunkStep(row[0]), row[1], row[2], row[3]
         if step in _BEGIN_STEPS:
             if step is ChunkStep.BEGIN:
-                self._release_held(records, nested=False)
+                self._add_held_records(records, nested=False)
             part = PartialRecord(type_byte, records.base + start - CHUNK_HEAD_SIZE)
             part.add_chunk(data[start:end], self.context.max_record, records.base + end)
             if step is ChunkStep.BEGIN:
@@ -462,7 +462,7 @@ class RecordAssembler:
             elif step is ChunkStep.NESTED_BEGIN:
                 self._nested_record = part
             else:
-                yield from self._hold_nested(records, part)
+                yield from self._hold_nested_record(records, part)
         elif step in _CONTINUE_STEPS:
             partial = self._nested_record if step in _NESTED_STEPS else self._open_record
             if partial is None:
@@ -472,19 +472,19 @@ class RecordAssembler:
                 yield from self._close_record(records, partial)
             elif step is ChunkStep.NESTED_FINISH:
                 self._nested_record = None
-                yield from self._hold_nested(records, partial)
+                yield from self._hold_nested_record(records, partial)
         elif step is ChunkStep.FOREIGN:
             if not self._leading_closed and not self._damage_count:
                 self._leading_closed = bool(type_byte & LAST_CHUNK_FLAG)
                 seen = self.context.scan_summary
                 seen.leading_type = seen.leading_type or type_byte & TYPE_MASK
                 seen.leading_end = records.base + end if type_byte & LAST_CHUNK_FLAG else 0
-            self._release_held(records, nested=True)
+            self._add_held_records(records, nested=True)
             self._in_foreign_record = not type_byte & LAST_CHUNK_FLAG
         else:
             yield from self._process_fault(records, step, type_byte, start, end)
 
-    def _hold_nested(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
+    def _hold_nested_record(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Keep a nested record until the end of the record around it, up to a memory limit."""
         self._held_records.append(part)
         self._held_bytes += len(part.data) + _PART_COST
@@ -496,7 +496,7 @@ class RecordAssembler:
                 yield self._make_finding(ChunkStep.BROKEN, self._open_record.offset, self._open_record.size, text)
             self._open_record = None
             self._walker.state[OPEN_TYPE] = UNKNOWN_TYPE
-            self._release_held(records, nested=False)
+            self._add_held_records(records, nested=False)
 
     def _close_record(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
         """Complete the open record: add it, followed by the records nested in it."""
@@ -505,9 +505,9 @@ class RecordAssembler:
             yield self._report_too_long(part)
         else:
             records.add_joined_record(part, False)
-        self._release_held(records, nested=True)
+        self._add_held_records(records, nested=True)
 
-    def _release_held(self, records: _RecordColumns, nested: bool) -> None:
+    def _add_held_records(self, records: _RecordColumns, nested: bool) -> None:
         for part in self._held_records:
             records.add_joined_record(part, nested)
         self._held_records.clear()
@@ -549,7 +549,7 @@ class RecordAssembler:
             yield self._make_finding(ChunkStep.BROKEN, lost.offset, max(offset - lost.offset, 1), text)
         is_nested = step is ChunkStep.BROKEN or self._has_open_record()
         self._open_record, self._nested_record, self._in_foreign_record = None, None, False
-        self._release_held(records, nested=is_nested)
+        self._add_held_records(records, nested=is_nested)
 
     def _report_page_fault(self, step: ChunkStep, type_byte: int, offset: int, end: int) -> Finding:
         texts = {
@@ -583,7 +583,7 @@ class RecordAssembler:
         self._damage_count += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
         records = _RecordColumns(memoryview(b""), 0)
-        self._release_held(records, nested=self._has_open_record())
+        self._add_held_records(records, nested=self._has_open_record())
         yield from self._make_batch(records, 0, records.count)
 
     def iter_following_pages(self) -> Iterator[bytes]:
@@ -597,7 +597,7 @@ class RecordAssembler:
         if partial is not None:
             self.context.scan_summary.open_type = partial.kind
             is_complete = (
-                self._damage is None and not self._walker.state[END_SEEN] and self._complete_from_next_file(partial)
+                self._damage is None and not self._walker.state[END_SEEN] and self._try_complete_from_next_file(partial)
             )
             if not is_complete:
                 yield self._report_incomplete(partial)
@@ -606,14 +606,14 @@ class RecordAssembler:
             else:
                 records.add_joined_record(partial, False)
         self._open_record = self._nested_record = None
-        self._release_held(records, nested=is_nested)
+        self._add_held_records(records, nested=is_nested)
         yield from self._make_batch(records, 0, records.count)
 
     def _has_open_record(self) -> bool:
         """Return whether a record is open, even one whose beginning was not read."""
         return self._open_record is not None or self._in_foreign_record
 
-    def _complete_from_next_file(self, partial: PartialRecord) -> bool:
+    def _try_complete_from_next_file(self, partial: PartialRecord) -> bool:
         """Add the chunks of a record from the next file; return False if it is incomplete there."""
         walker = self._walker
         for page in self.iter_following_pages():

@@ -187,7 +187,7 @@ class IbbSalvagedRecords:
             self._unproven_pages.append((start, start + len(page), reason))
             batch = _blank_page_rest(batch, page, framed_end)
         yield from self._group_by_reasons(self._records.assemble(batch))
-        if self._records.pending_at is None:
+        if self._records.first_pending_offset is None:
             self._unproven_pages.clear()
 
     def skip_pages(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -196,7 +196,7 @@ class IbbSalvagedRecords:
 
     def iter_remaining_records(self) -> Iterator[UnprovenRecords]:
         """Yield the records that remain at the end of the file."""
-        crossing = self._records.pending_at
+        crossing = self._records.first_pending_offset
         for batch, reasons in self._group_by_reasons(self._records.finish()):
             crossed = self._records.crossed
             if crossed and batch.positions is not None and batch.positions[0][0] == crossing:
@@ -214,14 +214,16 @@ class IbbSalvagedRecords:
             if not self._unproven_pages:
                 yield batch, ()
                 continue
-            reasons = [self._reasons_for(*span) for span in zip(batch.positions[0], batch.frames["stop"], strict=True)]
+            reasons = [
+                self._list_salvage_reasons(*span) for span in zip(batch.positions[0], batch.frames["stop"], strict=True)
+            ]
             start = 0
             for run_reasons, run in groupby(reasons):
                 stop = start + len(list(run))
                 yield _slice_batch(batch, start, stop), run_reasons
                 start = stop
 
-    def _reasons_for(self, start: int, end: int) -> tuple[Finding, ...]:
+    def _list_salvage_reasons(self, start: int, end: int) -> tuple[Finding, ...]:
         return tuple(why for low, high, why in self._unproven_pages if start < high and low < end)
 
     def _select_sound_records(self, batches: Iterator[UnprovenRecords]) -> Iterator[UnprovenRecords]:

@@ -314,7 +314,7 @@ class IbbFileValidator:
         log_state = self.log_state
         if log_state.last_file is None or log_state.last_file + 1 != self.number or not log_state.last_file_intact:
             log_state.gtid_state.add_gap()
-            log_state.oob_tracker.restart_at(self.number)
+            log_state.oob_tracker.forget_records_before_file(self.number)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class IbbFileValidator:
     def _check_gtid(self, gtid: IbbGtid, batch: Batch, index: int) -> Findings:
         self.first_seq_no = gtid.seq_no if self.first_seq_no is None else self.first_seq_no
         self.last_seq_no = gtid.seq_no
-        previous_seq_no = self.log_state.gtid_state.add_commit(gtid)
+        previous_seq_no = self.log_state.gtid_state.replace_seq_no_by_commit(gtid)
         place, stop = (int(batch.frames[name][index]) for name in ("place", "stop"))
         self.log_state.commit_span = self.number, place, stop
         if previous_seq_no is not None and gtid.seq_no <= previous_seq_no:
@@ -591,7 +591,7 @@ class IbbFileValidator:
         self.damaged_ranges.append((start, end))
         self.damaged_ranges = self.damaged_ranges[-100:]
         self.log_state.gtid_state.add_gap()
-        self.log_state.oob_tracker.restart_at(self.number + 1)
+        self.log_state.oob_tracker.forget_records_before_file(self.number + 1)
 
     def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result: findings that are only certain at the end of the file, and facts for the report."""

@@ -76,7 +76,7 @@ class GtidStateTracker(msgspec.Struct):
     updated: dict[DomainServer, int] = msgspec.field(default_factory=dict)
     last_commit: tuple[IbbGtid, int | None, int | None] | None = None
 
-    def add_commit(self, gtid: IbbGtid) -> int | None:
+    def replace_seq_no_by_commit(self, gtid: IbbGtid) -> int | None:
         """Add a commit; return the earlier number of its (domain, server)."""
         pair = (gtid.domain_id, gtid.server_id)
         before = self.full.get(pair)
@@ -222,7 +222,7 @@ class UnreferencedOobTracker(msgspec.Struct):
                 shared = shared or (place if self.would_know(place) else None)
         return shared
 
-    def restart_at(self, next_file: int) -> None:
+    def forget_records_before_file(self, next_file: int) -> None:
         """Handle a gap: records before file `next_file` may have been missed."""
         self.first_file = next_file
 

@@ -23,7 +23,7 @@ import msgspec
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay_rules import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError, field_offset
 from binlogtool.formats.binlog_events.event_schemas import decode_body
 from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2, GTID_LOG, read_gtid_text
@@ -61,7 +61,12 @@ from binlogtool.formats.mysql_binlog.index_and_state_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.replay.log_sanitizer import XA_FINISH, LogSanitizer, TransactionEndEvent, get_xa_id
+from binlogtool.formats.mysql_binlog.replay.crash_recovery_commit_marks import (
+    XA_FINISH,
+    LogSanitizer,
+    TransactionEndEvent,
+    get_xa_id,
+)
 from binlogtool.formats.mysql_binlog.replay.mariadb_event_checks import accepts_event, accepts_fixed_size
 from binlogtool.formats.mysql_binlog.validate.event_rules import is_unknown_to_mariadb
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
@@ -200,14 +205,14 @@ def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) 
     missing = [f"{d}-{s}-{n}" for d, (s, n) in earlier.domains.items() if n > executed.domains.get(d, (0, 0))[1]]
     for source, numbers in earlier.sources.items():
         executed_numbers = executed.sources.get(source, IntervalSet())
-        missing += [f"{source}:{low}" for low, high in numbers if not _covers(executed_numbers, low, high)]
+        missing += [f"{source}:{low}" for low, high in numbers if not _contains_interval(executed_numbers, low, high)]
     if not missing:
         return None
     text = f"the log begins after {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
     return ReplayStop(logs[0].file.name, None, text)
 
 
-def _covers(intervals: IntervalSet, low: int, high: int) -> bool:
+def _contains_interval(intervals: IntervalSet, low: int, high: int) -> bool:
     """Return whether the intervals contain all numbers of another interval."""
     return any(start <= low and high <= stop for start, stop in intervals)
 
@@ -447,7 +452,7 @@ class _RecoveryWalk:
         damaged_from = at
         for _ in range(MAX_EVENTS):
             event = self._read_event(at)
-            reaction = _ReaderReaction.END if event is None else self._react(at, event)
+            reaction = _ReaderReaction.END if event is None else self._choose_reader_reaction(at, event)
             if event is None or reaction is _ReaderReaction.END:
                 break
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
@@ -480,7 +485,7 @@ class _RecoveryWalk:
         """Return the body of an event."""
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._description.has_checksums else None]
 
-    def _react(self, at: int, event: bytes) -> _ReaderReaction:
+    def _choose_reader_reaction(self, at: int, event: bytes) -> _ReaderReaction:
         """Return how the reader reacts to an event."""
         flags = int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         if event[TYPE_AT] > len(self._description.post_header_len):
@@ -604,7 +609,7 @@ class CrashRecovery:
         self.newest_facts = _get_facts(self.newest)
         self.is_needed = self.newest_facts is not None and self.newest_facts.in_use and not self.newest_facts.is_relay
         self.executed = ExecutedGtids()
-        self._read_ends = _find_read_files(files, self._list_checkpoints()) if self.is_needed else {}
+        self._read_ends = _find_files_read_by_recovery(files, self._list_checkpoints()) if self.is_needed else {}
         self._xid_count = 0
         self._last_xids: deque[int] = deque(maxlen=MAX_LISTED_XIDS)
         self._prepared: dict[XaId, None] = {}
@@ -649,10 +654,10 @@ class CrashRecovery:
             if type_name == "XID" and not is_newest and self._first_older_gtid is None:
                 self._first_older_gtid = records.envelope.txn[i]
             if is_mark and (is_newest or offsets[i] < read_end):
-                self._note_commit(type_name, records.bodies[i] or {})
+                self._record_commit_mark(type_name, records.bodies[i] or {})
             elif is_newest and type_name in _GTID_EVENTS and isinstance(records.envelope.txn[i], str):
                 flags = (records.bodies[i] or {}).get("flags2", 0)
-                self._note_gtid(records.envelope.txn[i], flags, is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
+                self._record_gtid(records.envelope.txn[i], flags, is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
                 self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
 
@@ -668,14 +673,14 @@ class CrashRecovery:
             self.executed.add(self._pending_gtid)
             self._pending_gtid = None
 
-    def _note_gtid(self, gtid: str, flags: int, *, is_complete: bool) -> None:
+    def _record_gtid(self, gtid: str, flags: int, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file. `flags`: those of MariaDB's GTID event."""
         if is_complete:
             self._pending_gtid = gtid
             return
         if self._is_mariadb:
             self._open_gtids.clear()
-            self._is_standalone = bool(flags & _STANDALONE)
+            self._is_standalone = bool(flags & STANDALONE)
         self._open_gtids.append(gtid)
 
     def _read_rest(self) -> None:
@@ -729,7 +734,7 @@ class CrashRecovery:
         elif name != "QUERY" or as_text(body.get("sql")) in ("COMMIT", "ROLLBACK"):
             self._complete_group(event.end)
         if self._marks.first_fault is None:
-            self._note_commit(name, body)
+            self._record_commit_mark(name, body)
 
     def _visit_payload(self, event: RecoveryEvent, description: FormatDescription) -> None:
         """Record the commit marks inside a compressed transaction."""
@@ -751,22 +756,22 @@ class CrashRecovery:
         self._open_gtids.clear()
         self._valid_end, self._is_standalone = end, False
 
-    def _note_commit(self, type_name: str, body: Any) -> None:
+    def _record_commit_mark(self, type_name: str, body: Any) -> None:
         """Record a commit mark in the part of the log that recovery reads."""
         if type_name == "XID":
-            self._note_xid(body.get("xid"))
+            self._record_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
             xa_id = get_xa_id(body)
             if not body.get("one_phase") and len(self._prepared) < MAX_LISTED_XIDS:
                 self._prepared[xa_id] = None
         else:
             status = body.get("status_vars") or {}
-            self._note_xid(status.get("xid", status.get("ddl_logged_with_xid")))
+            self._record_xid(status.get("xid", status.get("ddl_logged_with_xid")))
             sql = as_text(body.get("sql"))
             if sql[:12].upper().startswith(XA_FINISH):
                 self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
-    def _note_xid(self, number: Any) -> None:
+    def _record_xid(self, number: Any) -> None:
         """Record an XID."""
         if isinstance(number, int) and number:
             self._xid_count += 1
@@ -940,7 +945,7 @@ def _get_log_end(file: ExaminedFile) -> int:
     return file.size if durable_end is None else min(durable_end, file.size)
 
 
-def _find_read_files(files: Sequence[ExaminedFile], marks: Sequence[FileReference]) -> dict[str, int]:
+def _find_files_read_by_recovery(files: Sequence[ExaminedFile], marks: Sequence[FileReference]) -> dict[str, int]:
     """Return the files that recovery reads, each with the offset at which reading ends.
 
     MariaDB begins with the file that the last BINLOG_CHECKPOINT names. `marks`: those that it reads in the newest file.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay_rules import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (
@@ -130,7 +130,7 @@ class _ServerDirectory(msgspec.Struct, frozen=True):
         """Return the path of a relative name in the index."""
         return os.path.join(self.folder, os.fsdecode(name))
 
-    def exists(self, name: bytes) -> bool:
+    def has_file(self, name: bytes) -> bool:
         """Return whether a file of this name exists; in a copy only the last part of an absolute path is compared."""
         return os.path.exists(self.resolve_path(name if self.is_own or not name.startswith(b"/") else _base_name(name)))
 
@@ -264,7 +264,7 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
         return None
     caveat = _find_foreign_folder(server, last)
     is_absolute = last.startswith(b"/")
-    if not (server.exists(last) and (caveat is None or is_absolute)):
+    if not (server.has_file(last) and (caveat is None or is_absolute)):
         message = (
             f"the last line names {_format_name(last)}, which does not exist: the server opens it first, and stops"
         )
@@ -301,7 +301,7 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
     if not in_use:
-        state = _predict_state_start(server)
+        state = _predict_start_from_state_file(server)
         return _find_unrecovered_refusal(server, last) if state is None or state.starts else state
     if opened_log is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
@@ -565,7 +565,7 @@ def _check_recovery_files(
             server.index, None, f"{cause}, but the index does not list it as {_format_name(expected_name)}", *steps
         )
     for name in names[names.index(expected_name) : names.index(names[-1])]:
-        if not server.exists(name):
+        if not server.has_file(name):
             text = f"{cause}; the index lists {_format_name(name)}, which does not exist"
             return _refuse(server.index, None, text, *steps)
         reason = _find_open_fault(server, name)
@@ -632,7 +632,7 @@ def _normalize_name(name: bytes) -> bytes:
     return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
 
 
-def _predict_state_start(server: _ServerDirectory) -> StartPrediction | None:
+def _predict_start_from_state_file(server: _ServerDirectory) -> StartPrediction | None:
     """Return the prediction for a start after a clean shutdown from the state file; None if it is valid or absent."""
     name = f"{server.base}.state"
     data = server.read_bytes(os.fsencode(name), 0, _MAX_STATE_BYTES)
@@ -784,7 +784,7 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         return _predict_unrecovered(
             server, newest, f"{reason}: {get_base_name(newest.file.name)} was not closed, and is not read"
         )
-    state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
+    state = _predict_start_from_state_file(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
     uncounted = _check_blank_index_line(server, opened_log)
     result = (*_find_missing_line_feed(server), *findings, *uncounted)

@@ -23,7 +23,6 @@ from binlogtool.formats.binlog_events.event_schemas import (
     parse_xa_prepare,
     parse_xid,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import (
     PAD,
@@ -32,6 +31,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     build_event_template,
     parse_table_map,
 )
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
@@ -335,8 +335,9 @@ class RowRules:
     """Rules for row events. Valid table maps are kept twice: in the compiled path's state and as `TableMap` objects.
 
     Methods that read bodies raise `MalformedError` or `DecompressionError`. All row images are walked without decoding
-    values, by the compiled path if it knows the map. `templates`: input of the compiled path (`rows.json_kernels`).
-    `is_after_damage`: a missing map may be in a damaged range. `may_be_inherited`: it may be in the preceding file.
+    values, by the compiled path if it knows the map. `templates`: input of the compiled path
+    (`rows.write_rows_json_kernels`). `is_after_damage`: a missing map may be in a damaged range. `may_be_inherited`:
+    it may be in the preceding file.
     """
 
     def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:

@@ -114,7 +114,7 @@ class LogEndRules:
 
     # -- while events are read -----------------------------------------------------------------------------------------
 
-    def note_batch(self, batch: Batch) -> None:
+    def record_last_event(self, batch: Batch) -> None:
         """Record the last event of a batch."""
         table, count = batch.frames, batch.frames.count
         if not count:
@@ -139,7 +139,7 @@ class LogEndRules:
             self._header_end = batch.base + int(table["end"][index])
             self._has_gtid_list = self._has_gtid_list or code in _HEADER_EVENTS[2:]
 
-    def note_fault(self, offset: int) -> None:
+    def record_first_fault(self, offset: int) -> None:
         """Record a fault: the durable part of the file ends before it."""
         self.fault_count += 1
         self._freeze_durable_end(offset)
@@ -151,13 +151,13 @@ class LogEndRules:
             self.next_group_by_fault[offset] = None
             self._state[kernels.WATCH_GROUP_START] = 1
 
-    def note_damage(self, start: int, end: int) -> None:
+    def record_skipped_range(self, start: int, end: int) -> None:
         """Record that a part of the file was skipped."""
         self._has_damage = True
         self._open_at_damage = self._open_group_offset()
         self._freeze_durable_end(start)
 
-    def note_group_start(self, offset: int) -> None:
+    def record_group_start(self, offset: int) -> None:
         """Record the beginning of a transaction if one is awaited after a fault."""
         if self._state[kernels.WATCH_GROUP_START]:
             self._state[kernels.WATCH_GROUP_START] = 0
@@ -165,7 +165,7 @@ class LogEndRules:
                 if next_group is None:
                     self.next_group_by_fault[fault_offset] = offset
 
-    def note_event(self, event: Event, body: dict[str, Any]) -> None:
+    def record_referenced_file(self, event: Event, body: dict[str, Any]) -> None:
         """Record the file that a ROTATE or BINLOG_CHECKPOINT event names."""
         if event.code not in (_T.ROTATE, _T.BINLOG_CHECKPOINT):
             return
@@ -422,7 +422,7 @@ class BinlogValidator:
                 and not context.encrypted_without_key
                 and not is_header_correction(found)
             ):
-                self.end_rules.note_fault(found.offset or 0)
+                self.end_rules.record_first_fault(found.offset or 0)
 
     def _continue_relay_log(self) -> None:
         """Continue the transaction that the preceding MariaDB relay log left open."""
@@ -444,7 +444,7 @@ class BinlogValidator:
     def validate_batch(self, batch: Batch) -> Sequence[Finding]:
         """Validate the events of one batch."""
         follow_events, state = self._follow_events, self.state
-        self.end_rules.note_batch(batch)
+        self.end_rules.record_last_event(batch)
         if self.context.encrypted_without_key:
             return ()
         if state[
@@ -469,7 +469,7 @@ class BinlogValidator:
     def skip_damage(self, start: int, end: int) -> None:
         """Record that a part of the file was skipped: the open transaction has lost its end."""
         self._report_all(self.positions.flush())
-        self.end_rules.note_damage(start, end)
+        self.end_rules.record_skipped_range(start, end)
         self.gtid_rules.skip_damage()
         self.row_rules.forget_table_maps()
         self.row_rules.maps.skip_part()
@@ -511,7 +511,7 @@ class BinlogValidator:
         )  # fmt: skip
         self._findings.append(result)
         if result.severity is Severity.ERROR:
-            self.end_rules.note_fault(event.start)
+            self.end_rules.record_first_fault(event.start)
         return result
 
     # -- events outside the fast path ----------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ class BinlogValidator:
         faults = [*check_header(event, self.context.description, self.state)]
         self._report_all(self.positions.check_event(event))
         if self.positions.is_unconfirmed(event):
-            self.end_rules.note_fault(event.start)
+            self.end_rules.record_first_fault(event.start)
         self._load_group()
         step, nesting_faults = self._follow_group(event)
         faults += nesting_faults
@@ -540,7 +540,7 @@ class BinlogValidator:
         if step is GroupStep.OPENS:
             self._is_repeated_gtid = any(fault.diagnosis == "gtid-twice" for fault in faults[fault_count:])
             if not self._is_repeated_gtid:
-                self.end_rules.note_group_start(event.start)
+                self.end_rules.record_group_start(event.start)
         self._finish_event(event, step, not nesting_faults)
 
     # -- groups --------------------------------------------------------------------------------------------------------
@@ -558,7 +558,7 @@ class BinlogValidator:
         """Return the event's step in its transaction, and the faults if it breaks rules."""
         if self._may_be_carried and event.code not in EVENTS_OUTSIDE_GROUPS:
             self.begins_in_group, self._may_be_carried = event.code not in GTID_EVENTS, False
-        if self.is_after_damage and not self._resynchronize(event):
+        if self.is_after_damage and not self._is_new_group_after_damage(event):
             return (
                 GroupStep.INSIDE
                 if self.is_after_damage and event.code not in EVENTS_OUTSIDE_GROUPS
@@ -602,7 +602,7 @@ class BinlogValidator:
             self.gtid_rules.set_relay()
             self._uses_gtids = False
 
-    def _resynchronize(self, event: Event) -> bool:
+    def _is_new_group_after_damage(self, event: Event) -> bool:
         """Return whether this event starts a new group after damage; False for an event of the lost transaction."""
         is_outside = event.code in EVENTS_OUTSIDE_GROUPS and not self.state[kernels.IS_RELAY]
         is_start = is_outside or is_group_start(event)
@@ -684,7 +684,7 @@ class BinlogValidator:
             check_compressed_query(bytes(event.body))
         else:
             decode_body(event.code, event.body, self.context.description, event.server_id)
-        yield from self._check_zero_bytes(event)
+        yield from self._check_long_zero_runs(event)
         self.row_rules.maps.add_query(event.code, event.body)
         if event.code != _T.QUERY or self.state[kernels.IS_RELAY]:
             return
@@ -708,10 +708,10 @@ class BinlogValidator:
                     "bad-header", "a second FORMAT_DESCRIPTION: two logs were joined", "second-description"
                 )
         elif event.code in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
-            yield from self._check_zero_bytes(event)
-        self.end_rules.note_event(event, body)
+            yield from self._check_long_zero_runs(event)
+        self.end_rules.record_referenced_file(event, body)
 
-    def _check_zero_bytes(self, event: Event) -> Iterator[EventFault]:
+    def _check_long_zero_runs(self, event: Event) -> Iterator[EventFault]:
         """Yield a fault for a long run of zero bytes, which no client writes, in a statement without a checksum."""
         if not self.state[kernels.CHECK_BODIES]:
             return

@@ -99,7 +99,7 @@ class LostGtids(NamedTuple):
 
 
 class GtidOrderRules:
-    """Checks GTIDs in file order. The compiled path tracks the source seen last; `take_over_run` fetches its numbers.
+    """Checks GTIDs in file order. `import_numbers_from_kernel` fetches those of the last source.
 
     `seen`: numbers by source. `earlier_numbers`: numbers of earlier files (MySQL). `listed_last`: the last number of
     earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL source, a
@@ -129,11 +129,11 @@ class GtidOrderRules:
 
     def skip_damage(self) -> None:
         """Record that a part of the file was skipped."""
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         self._may_jump = set(self.last_by_series)
         self._may_jump_sequence = True
 
-    def take_over_run(self) -> None:
+    def import_numbers_from_kernel(self) -> None:
         """Fetch the run of numbers that the compiled path tracked."""
         state, current = self._state, self._current
         if current is not None and state[kernels.RUN_START]:
@@ -151,9 +151,9 @@ class GtidOrderRules:
         """
         body = bytes(event.body)
         if event.code == EventType.PREVIOUS_GTIDS:
-            self._note_previous_gtids(read_previous_gtids(body))
+            self._store_previous_gtids(read_previous_gtids(body))
         elif event.code == EventType.GTID_LIST:
-            self._note_gtid_list(read_gtid_list(body))
+            self._store_gtid_list(read_gtid_list(body))
         elif event.code == EventType.GTID:
             yield from self._check_mariadb_gtid(event, body)
         else:
@@ -161,9 +161,9 @@ class GtidOrderRules:
 
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
-    def _note_previous_gtids(self, sources: Sequence[PreviousGtids]) -> None:
+    def _store_previous_gtids(self, sources: Sequence[PreviousGtids]) -> None:
         """Store the sets of PREVIOUS_GTIDS."""
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         self.previous = tuple(sources) if self.previous is None else self.previous
         if self._relay:
             return
@@ -172,14 +172,14 @@ class GtidOrderRules:
 
     def _check_mysql_gtid(self, event: Event, gtid: MysqlGtid) -> Iterator[EventFault]:
         """Yield faults of MySQL's GTID."""
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         length = 0 if self._relay else gtid.transaction_length or 0
         self._state[kernels.EXPECTED_GROUP_END] = event.start + min(length, _MAX_TRACKED_NUMBER) if length else 0
         yield from self._check_sequence_number(gtid)
         if event.code == EventType.ANONYMOUS_GTID:
             return
         source, number = gtid.source, gtid.gno
-        numbers = self._numbers_of(source)
+        numbers = self._get_numbers_of_source(source)
         earlier = self.earlier_numbers.get(source)
         if number <= 0:
             yield EventFault("payload-undecodable", f"GTID {source}:{number}: numbers begin with 1", "gtid-number")
@@ -192,12 +192,12 @@ class GtidOrderRules:
             )
         highest = max(numbers.highest, earlier.highest if earlier is not None else 0)
         if source in self._may_jump and number > highest + 1:
-            self._note_lost(LostGtids(source, highest + 1, number))
+            self._record_lost_numbers(LostGtids(source, highest + 1, number))
         self._may_jump.discard(source)
         is_tracked = event.code == EventType.GTID_LOG
         halves = (gtid.sid[:8], gtid.sid[8:])
         low, high = (int.from_bytes(half, "little", signed=True) for half in halves)
-        self._track(
+        self._record_and_track_number(
             source, source, number, max(highest, number), kernels.MYSQL if is_tracked else kernels.NOBODY, low, high
         )
 
@@ -226,9 +226,9 @@ class GtidOrderRules:
 
     # -- MariaDB -------------------------------------------------------------------------------------------------------
 
-    def _note_gtid_list(self, entries: Sequence[ListedGtid]) -> None:
+    def _store_gtid_list(self, entries: Sequence[ListedGtid]) -> None:
         """Store the entries of GTID_LIST."""
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         self.listed = tuple(entries) if self.listed is None else self.listed
         if self._relay:
             return
@@ -238,13 +238,13 @@ class GtidOrderRules:
 
     def _check_mariadb_gtid(self, event: Event, body: bytes) -> Iterator[EventFault]:
         """Yield faults of MariaDB's GTID."""
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         self._state[kernels.EXPECTED_GROUP_END] = 0
         gtid = read_mariadb_gtid(body)
         domain, number = gtid.domain_id, gtid.seq_no
         source = f"{domain}-{event.server_id}"
         last = self.last_by_series.get(domain)
-        numbers = self._numbers_of(source)
+        numbers = self._get_numbers_of_source(source)
         name = f"{source}-{number}"
         facts = {"gtid": name}
         if number in numbers or number == self.listed_last.get((domain, event.server_id)):
@@ -257,14 +257,14 @@ class GtidOrderRules:
         elif last is not None and number > last + 1:
             yield self._gap_fault(domain, last, number, source, name)
         highest = max(numbers.highest, last or 0, number)
-        self._track(source, domain, number, highest, kernels.MARIADB, domain, event.server_id)
+        self._record_and_track_number(source, domain, number, highest, kernels.MARIADB, domain, event.server_id)
 
     def _gap_fault(self, domain: int, last: int, number: int, source: str, name: str) -> EventFault:
         """Return the fault of a gap in a domain."""
         missing = format_range(last + 1, number, "..")
         text = f"GTID {name} follows number {last} of domain {domain}: {missing} missing"
         if domain in self._may_jump:
-            self._note_lost(LostGtids(source, last + 1, number))
+            self._record_lost_numbers(LostGtids(source, last + 1, number))
             text += "; lost in the damaged range"
         facts = {"domain": domain, "first": last + 1, "last": number - 1}
         return EventFault("gap-in-sequence", text, "gtid-gap", _W, facts)
@@ -276,7 +276,7 @@ class GtidOrderRules:
         """Severity of a duplicate GTID; a warning in a relay log: a reconnecting replica may be sent it twice."""
         return _W if self._relay else None
 
-    def _numbers_of(self, source: str) -> IntervalSet:
+    def _get_numbers_of_source(self, source: str) -> IntervalSet:
         """Return the numbers of a source in this file; an unstored empty set if there are too many sources."""
         numbers = self.seen.get(source)
         if numbers is None:
@@ -286,12 +286,12 @@ class GtidOrderRules:
                 self.seen[source] = numbers
         return numbers
 
-    def _note_lost(self, lost: LostGtids) -> None:
+    def _record_lost_numbers(self, lost: LostGtids) -> None:
         """Record lost numbers, up to a limit."""
         if len(self.lost) < MAX_SOURCES:
             self.lost.append(lost)
 
-    def _track(
+    def _record_and_track_number(
         self, source: str, series: str | int, number: int, highest: int, stream: int, source_a: int, source_b: int
     ) -> None:
         """Record a number, and let the compiled path track its source from here on."""
@@ -313,7 +313,7 @@ class GtidOrderRules:
 
         Gaps are legal on a replica that commits in parallel, so they are only checked at the end.
         """
-        self.take_over_run()
+        self.import_numbers_from_kernel()
         if self.has_too_many_sources or any(one.is_full for one in self.seen.values()):
             text = "GTIDs have too many gaps to remember all of them; duplicates may go undetected"
             yield EventFault("count-out-of-bounds", text, "limit", Severity.NOTE)

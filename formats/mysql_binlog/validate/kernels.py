@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     load_mariadb_gtid,
     load_mysql_gtid,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word, read_head
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import has_valid_images, load_word, read_head
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     AFTER_GTID,
     BEGIN,
@@ -114,7 +114,7 @@ MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
 """Start and end, in the window, of the body of a table map that the kernel passed; 0 once the validator has read it."""
 MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
 MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
-"""Offset of the table map's template in `RowRules.templates` (`rows.json_kernels`); 0 if it has none."""
+"""Offset of the table map's template in `RowRules.templates` (`rows.write_rows_json_kernels`); 0 if it has none."""
 KNOWN_IDS = 512
 """Table maps that were read before, indexed by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS
@@ -147,14 +147,14 @@ INTVAR_SIZE, RAND_SIZE = INTVAR_SCHEMA.sizeof(), RAND_SCHEMA.sizeof()
 
 
 @kernel()
-def end_group(group: int, end: int, state: MutableInt64s) -> bool:
+def end_group_if_expected(next_group_state: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
-    `group`: the group state after it.
+    `next_group_state`: the group state after it.
     """
     if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
         return False
-    state[GROUP_STATE] = group
+    state[GROUP_STATE] = next_group_state
     state[GROUP_COUNT] += 1
     if state[BOUNDARY_FROZEN] == 0:
         state[BOUNDARY] = end
@@ -162,7 +162,9 @@ def end_group(group: int, end: int, state: MutableInt64s) -> bool:
 
 
 @kernel(load_mariadb_gtid)
-def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+def track_mariadb_gtid_if_expected(
+    pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
+) -> bool:
     """Track a MariaDB GTID; only the next number of the same domain and server, without XA and DDL, is expected."""
     if (
         state[GROUP_STATE] != NO_GROUP
@@ -187,7 +189,7 @@ def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: Mu
 
 
 @kernel(load_int64, load_logical_clock, load_mysql_gtid)
-def follow_mysql_gtid(
+def track_mysql_gtid_if_expected(
     code: int, pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
 ) -> bool:
     """Track the next GTID_LOG of the same source, or an ANONYMOUS_GTID, with the next sequence_number."""
@@ -218,8 +220,8 @@ def follow_mysql_gtid(
     return True
 
 
-@kernel(end_group, find_query_text)
-def follow_query(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(end_group_if_expected, find_query_text)
+def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
     at, text_end = find_query_text(buf, pos, limit)
     if text_end < 0 or state[GROUP_STATE] == NO_GROUP or at + 5 > limit:
@@ -240,7 +242,7 @@ def follow_query(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt
         return bool(first == LETTER_D and buf[at + 1] & CASE_MASK == LETTER_E)
     if first == LETTER_B or first == LETTER_C or first == LETTER_R or first == LETTER_S or first == LETTER_X:  # noqa: SIM109
         return False
-    return end_group(AFTER_STATEMENT, end, state)
+    return end_group_if_expected(AFTER_STATEMENT, end, state)
 
 
 @kernel(load_word)
@@ -257,7 +259,7 @@ def is_known_map(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template: int
 
 
 @kernel(is_known_map, load_uint48)
-def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+def track_table_map_if_unchanged(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a TABLE_MAP that was read before and is unchanged."""
     count = state[MAP_COUNT]
     if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or limit - pos < ROW_HEADER_SIZE:
@@ -283,7 +285,9 @@ def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, te
 
 
 @kernel(has_valid_images, load_uint48, read_head)
-def track_valid_rows_event(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+def track_rows_event_if_valid(
+    code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+) -> bool:
     """Track a row event of the open statement whose rows fit the table map."""
     if (
         state[GROUP_STATE] != BEGUN
@@ -309,15 +313,15 @@ def track_valid_rows_event(code: int, pos: int, limit: int, state: MutableInt64s
     return True
 
 
-@kernel(load_xid, end_group)
-def follow_xid(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+@kernel(load_xid, end_group_if_expected)
+def track_xid_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track an XID that is higher than all before it."""
     number, xid_end = load_xid(buf, pos, limit)
     if (
         state[GROUP_STATE] != BEGUN
         or xid_end != limit
         or number <= state[HIGHEST_XID]
-        or not end_group(AFTER_XID, end, state)
+        or not end_group_if_expected(AFTER_XID, end, state)
     ):
         return False
     state[HIGHEST_XID] = number
@@ -326,23 +330,30 @@ def follow_xid(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s
     return True
 
 
-@kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, track_valid_rows_event, follow_xid)
-def follow_event(
+@kernel(
+    track_mariadb_gtid_if_expected,
+    track_mysql_gtid_if_expected,
+    track_query_if_expected,
+    track_table_map_if_unchanged,
+    track_rows_event_if_valid,
+    track_xid_if_expected,
+)
+def track_event_if_expected(
     code: int, pos: int, limit: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
     """Track one event; return False and leave the state unchanged if the event is unexpected."""
     if code == TABLE_MAP:
-        return follow_table_map(pos, limit, state, buf, texts)
+        return track_table_map_if_unchanged(pos, limit, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return track_valid_rows_event(code, pos, limit, state, buf, texts)
+        return track_rows_event_if_valid(code, pos, limit, state, buf, texts)
     if code == GTID:
-        return follow_mariadb_gtid(pos, limit, start, server, state, buf)
+        return track_mariadb_gtid_if_expected(pos, limit, start, server, state, buf)
     if code == XID_EVENT:
-        return follow_xid(pos, limit, end, state, buf)
+        return track_xid_if_expected(pos, limit, end, state, buf)
     if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
-        return follow_mysql_gtid(code, pos, limit, start, server, state, buf)
+        return track_mysql_gtid_if_expected(code, pos, limit, start, server, state, buf)
     if code == QUERY:
-        return follow_query(pos, limit, end, state, buf)
+        return track_query_if_expected(pos, limit, end, state, buf)
     if code == state[COMMENT_TYPE]:
         return state[GROUP_STATE] >= BEGUN and limit > pos
     if code == INTVAR:
@@ -366,7 +377,7 @@ class OrderedEvents(NamedTuple):
     body_ends: Int64s
 
 
-@kernel(follow_event)
+@kernel(track_event_if_expected)
 def follow_events(
     first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> int:
@@ -394,7 +405,7 @@ def follow_events(
         ):
             return i
         start = base + events.offsets[i]
-        if not follow_event(
+        if not track_event_if_expected(
             events.types[i],
             events.body_starts[i],
             events.body_ends[i],

@@ -85,10 +85,10 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
     @property
     def gtid_list_offset(self) -> int:
         """Offset of the event that lists the GTIDs of earlier files."""
-        return 0 if self.facts is None else self.head_at + self.head_size
+        return 0 if self.facts is None else self.format_description_offset + self.head_size
 
     @property
-    def head_at(self) -> int:
+    def format_description_offset(self) -> int:
         """Offset of FORMAT_DESCRIPTION."""
         return 0 if self.member.layout is None else self.member.layout.frames_at
 
@@ -126,11 +126,11 @@ def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
 
 def has_matching_gtids(before: ChainedLog, after: ChainedLog) -> bool:
     """Return whether `after` begins with the GTIDs that `before` ends with."""
-    lost, unknown = _compare_states(before, after)
+    lost, unknown = _find_gtids_missing_between(before, after)
     return not lost and not unknown
 
 
-def _compare_states(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
+def _find_gtids_missing_between(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
     """Return the GTIDs missing between two files, and the GTIDs of the first file that the second does not list."""
     end, start = _get_states(before)[1], _get_states(after)[0]
     if end is None or start is None or before.facts is None:
@@ -197,7 +197,7 @@ def _iter_exchange_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterat
 def check_link(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about two files with consecutive numbers."""
     yield from _check_rotation(before, after)
-    lost, unknown = _compare_states(before, after)
+    lost, unknown = _find_gtids_missing_between(before, after)
     damage_start = None if before.member.tail is None else before.member.tail.first_damage
     if lost and damage_start is not None:
         text = f"transactions lost in the damaged part: {format_ranges(lost)}"
@@ -257,7 +257,7 @@ def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFi
         if second.number > first.number + 1 or second.number < first.number:
             id_ = "gap-in-sequence" if second.number > first.number else "sequence-regression"
             text = f"continues with the source's file {to_printable(new)} after {to_printable(old)}"
-            found = make_finding(id_, after.head_at, 0, text, severity=Severity.WARNING)
+            found = make_finding(id_, after.format_description_offset, 0, text, severity=Severity.WARNING)
             yield SetFinding(after.member.name, found)
 
 
@@ -287,10 +287,10 @@ class ListedFiles:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def name_of(self, number: int) -> str:
+    def get_listed_name(self, number: int) -> str:
         """Return the name that is listed for a number."""
         assert self._listing is not None
-        return self._listing.name_of(number)
+        return self._listing.get_listed_name(number)
 
     @property
     def lowest(self) -> int:
@@ -419,7 +419,10 @@ def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[
 
 def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
     """Return the finding about an index whose files are all missing."""
-    first, last = to_printable(listed.name_of(listed.lowest)), to_printable(listed.name_of(listed.highest))
+    first, last = (
+        to_printable(listed.get_listed_name(listed.lowest)),
+        to_printable(listed.get_listed_name(listed.highest)),
+    )
     if len(listed) > 1:
         text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
     else:
@@ -473,7 +476,7 @@ def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
         last = newest if newest.name.number == number - 1 else None
         yield _missing_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
     for before, after in gaps:
-        gtid_ranges, _ = _compare_states(before, after)
+        gtid_ranges, _ = _find_gtids_missing_between(before, after)
         for number in range(before.name.number + 1, after.name.number):
             if reported == MAX_MISSING:
                 return
@@ -489,7 +492,7 @@ def _missing_finding(
     """Return the finding about a missing file, with all evidence that it should exist."""
     index = chain.listed.index
     is_listed = index is not None and number in chain.listed
-    file_name = chain.listed.name_of(number) if is_listed else chain.logs[0].name.make_sibling(number)
+    file_name = chain.listed.get_listed_name(number) if is_listed else chain.logs[0].name.make_sibling(number)
     reasons = [f"listed in {to_printable(index.name)}"] if is_listed and index is not None else []
     if previous is not None and previous.rotates_to(file_name):
         reasons.append(f"named by the ROTATE at the end of {to_printable(previous.name.name)}")
@@ -588,7 +591,7 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
             text += "when it starts, a server repairs only the newest file"
         note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
         found = make_finding(
-            "unclean-close", log.head_at, log.head_size, text,
+            "unclean-close", log.format_description_offset, log.head_size, text,
             severity=note_severity if never_cleared else severity,
             record=0, torn_bytes=torn_bytes,
         )  # fmt: skip
@@ -628,7 +631,10 @@ def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
             continue
         if second.begins_in_group and first.open_group is None:
             text = f"it begins inside a transaction, and {to_printable(previous.name.name)} does not end inside one"
-            yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", next_log.head_at, 0, text))
+            yield SetFinding(
+                next_log.member.name,
+                make_finding("incomplete-transaction", next_log.format_description_offset, 0, text),
+            )
         elif first.open_group is not None and not second.begins_in_group:
             text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not continue it"
             found = make_finding("incomplete-transaction", first.open_group, 0, text, severity=Severity.WARNING)

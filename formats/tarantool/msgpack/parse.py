@@ -470,7 +470,7 @@ def _write_node(value: MpNode, out: bytearray) -> None:
 # -- construct types ---------------------------------------------------------------------------------------------------
 
 
-def get_remaining(stream: Any) -> tuple[Any, int, int, int]:
+def get_buffer_and_position(stream: Any) -> tuple[Any, int, int, int]:
     """Return the rest of a construct stream without copying it.
 
     Returns:
@@ -564,7 +564,7 @@ class MpFiller(Construct):  # type: ignore[misc]
             if len(text) == size:
                 return head + text
         stream.seek(here)
-        data, start, end, base = get_remaining(stream)
+        data, start, end, base = get_buffer_and_position(stream)
         after, _, _, _ = skip_value(data, start, end)
         if after < 0:
             raise MalformedError("the filler is not a MessagePack value", path, "bad-header")

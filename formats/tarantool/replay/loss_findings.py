@@ -13,7 +13,14 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.replay import DANGLING_LINK, FILE_LINK, SKIPPED, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay_rules import (
+    DANGLING_LINK,
+    FILE_LINK,
+    SKIPPED,
+    ExaminedFile,
+    ReplaySituation,
+    ReplayStop,
+)
 from binlogtool.formats.tarantool.replay.simulated_xlog_reader import ServerReadResult
 from binlogtool.formats.tarantool.replay.startup import CandidateFile
 from binlogtool.formats.tarantool.schema import format_vclock

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.replay import encode_canonical
+from binlogtool.format_api.replay_rules import encode_canonical
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
 from binlogtool.formats.tarantool.replay.update_ops import PathStep
 from binlogtool.formats.tarantool.spaces.definitions import (
@@ -251,7 +251,7 @@ class MemtxRowStore(msgspec.Struct):
         image = self.get_rows(space).rows.get(key)
         return None if image is None else _decode_row(image)
 
-    def put_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
+    def store_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
         """Set or delete (None) a row. Raises DuplicateError: a secondary unique index already has the key."""
         rows = self.get_rows(space.number)
         before = rows.rows.get(key)

@@ -1,6 +1,6 @@
 """Replay most rows by compiled code.
 
-Implements `format_api.replay.CompiledReplay`.
+Implements `format_api.replay_rules.CompiledReplay`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.json_text_kernels import is_utf8
 from binlogtool.format_api.layout import Batch, Kernel, to_int_list
-from binlogtool.format_api.replay import APPLIED, BatchOutcome, ObjectCount, StateChange
+from binlogtool.format_api.replay_rules import APPLIED, BatchOutcome, ObjectCount, StateChange
 from binlogtool.format_api.row_store_kernels import (
     HEAD_END,
     HEAD_FREE,
@@ -27,7 +27,7 @@ from binlogtool.format_api.row_store_kernels import (
     count_integers,
     find_row,
     has_space,
-    put_row,
+    set_image_of_last_row,
 )
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
@@ -36,8 +36,8 @@ from binlogtool.formats.tarantool.msgpack.parse import limit_depth, load_integer
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.tarantool.replay.effects import TarantoolEffects
-    from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
+    from binlogtool.formats.tarantool.replay.replayer import TarantoolReplayer
+    from binlogtool.formats.tarantool.replay.row_effects import TarantoolEffects
 
 
 # --- MessagePack in canonical form ---
@@ -156,14 +156,14 @@ def read_addable_integer(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
 
 
 @kernel()
-def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, out_pos: int) -> int:
     """Write an integer in canonical form, at most 9 bytes; return the end.
 
     `texts` is unused; it tells the compiler that `out` is an array of bytes.
     """
     if value >= -32 and value < 0x80:
-        out[o] = value & 255
-        return o + 1
+        out[out_pos] = value & 255
+        return out_pos + 1
     code = 0xCC if value >= 0 else 0xD0
     size = 8
     if value >= -0x80 and value < 0x100:
@@ -176,10 +176,10 @@ def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
         code += 2
     else:
         code += 3
-    out[o] = code
+    out[out_pos] = code
     for i in range(size):
-        out[o + 1 + i] = (value >> 8 * (size - 1 - i)) & 255
-    return o + 1 + size
+        out[out_pos + 1 + i] = (value >> 8 * (size - 1 - i)) & 255
+    return out_pos + 1 + size
 
 
 # --- Kernels for the common rows of logs and snapshots ---
@@ -346,7 +346,7 @@ def find_body_value(buf: UInt8s, pos: int, limit: int, key_code: int) -> int:
 
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
-def put_row_key(
+def write_row_key(
     buf: UInt8s,
     pos: int,
     limit: int,
@@ -385,7 +385,7 @@ def put_row_key(
 
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
-def put_request_key(
+def write_request_key(
     buf: UInt8s, pos: int, limit: int, parts: int, out: MutableUInt8s, out_pos: int, out_limit: int, texts: UInt8s
 ) -> int:
     """Write the key at `buf[pos]` of a DELETE or UPDATE to `out`; return its end, or NO_SPACE, or UNSUPPORTED."""
@@ -498,7 +498,7 @@ def update_row(buf: UInt8s, pos: int, limit: int, base: int, memory: StoreMemory
     return commit_row(memory.rows, memory.slots, memory.head, slot, at, code, owner, state, size)
 
 
-@kernel(has_space, put_request_key, put_row_key, put_row, read_uint, update_row, find_body_value)
+@kernel(has_space, write_request_key, write_row_key, set_image_of_last_row, read_uint, update_row, find_body_value)
 def store_row(
     buf: UInt8s,
     body: int,
@@ -526,16 +526,16 @@ def store_row(
     if kind < _UPDATE:
         if keys != _PUT_KEYS or at_tuple < 0:
             return -2
-        end, after = put_row_key(buf, at_tuple, n, space_table, at, memory.texts, memory.out, start, room)
+        end, after = write_row_key(buf, at_tuple, n, space_table, at, memory.texts, memory.out, start, room)
         if end < 0:
             return end
         if has_space(memory.head, end - start, after - at_tuple) == 0:
             return -1
         owner = (space_table[at + OBJECT] << 32) + end - start
-        return put_row(buf, at_tuple, after, memory, owner, state + 1)
+        return set_image_of_last_row(buf, at_tuple, after, memory, owner, state + 1)
     if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _UPDATE_WITH_BASE_KEYS:
         return -2
-    end = put_request_key(
+    end = write_request_key(
         buf, find_body_value(buf, body, n, _KEY), n, space_table[at + PARTS] + 0, memory.out, start, room, memory.texts
     )
     if end < 0:
@@ -544,7 +544,7 @@ def store_row(
         return -1
     owner = (space_table[at + OBJECT] << 32) + end - start
     if kind == _DELETE:
-        return put_row(buf, 0, 0, memory, owner, state) if keys == _DELETE_KEYS else -2
+        return set_image_of_last_row(buf, 0, 0, memory, owner, state) if keys == _DELETE_KEYS else -2
     if kind != _UPDATE or keys == _DELETE_KEYS:
         return -2
     base = 0
@@ -656,7 +656,7 @@ class TarantoolFastPath:
             row_store.grow()
 
     def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
-        """Yield the changes of the records `[start, stop)` of a batch, as `EffectReader.of` does."""
+        """Yield the changes of the records `[start, stop)` of a batch, as `EffectReader.read_changes` does."""
         assert self._effects is not None
         types = to_int_list(batch.records["type"], start, stop)
         decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import ExaminedFile
+from binlogtool.format_api.replay_rules import ExaminedFile
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.codes import (
     END_MARK,

@@ -254,7 +254,7 @@ class ReplayedSpaces:
 
     def _execute_in_memtx(self, space: SpaceDefinition, kind: str, body: Mapping[str, Any]) -> None:
         if kind in ("INSERT", "REPLACE"):
-            self._put_row(space, _get_tuple(body), is_insert=kind == "INSERT", kind=kind)
+            self._store_row(space, _get_tuple(body), is_insert=kind == "INSERT", kind=kind)
         elif kind == "UPSERT":
             self._upsert_row(space, body)
         elif kind == "DELETE_RANGE":
@@ -282,7 +282,7 @@ class ReplayedSpaces:
             if index.unchecked_reason and index.unique:
                 self.doubts.add(f"index '{index.name}' of {space.name}", index.unchecked_reason)
 
-    def _put_row(self, space: SpaceDefinition, row: Sequence[Any], *, is_insert: bool, kind: str) -> None:
+    def _store_row(self, space: SpaceDefinition, row: Sequence[Any], *, is_insert: bool, kind: str) -> None:
         self._check_row(space, row)
         primary = space.indexes.get(0)
         if primary is None:
@@ -314,7 +314,7 @@ class ReplayedSpaces:
         self, space: SpaceDefinition, key: bytes, before: list[Any] | None, row: Sequence[Any] | None, kind: str
     ) -> None:
         """Set or delete a row, and run the trigger of a system space."""
-        self.store.put_row(space, key, row)
+        self.store.store_row(space, key, row)
         trigger = self._triggers.get(space.number)
         if trigger is not None:
             trigger(before, row, kind)
@@ -524,7 +524,7 @@ class ReplayedSpaces:
         if space.number <= BOX_SYSTEM_ID_MAX:
             raise RowRefusedError(f"Can't truncate a system space, space '{space.name}'")
         for key in list(self.store.get_rows(space.number).rows):
-            self.store.put_row(space, key, None)
+            self.store.store_row(space, key, None)
 
     def _on_replace_schema(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
         """Check a change of `_schema` (`on_replace_dd_schema`)."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.format_api.replay import (
+from binlogtool.format_api.replay_rules import (
     DANGLING_LINK,
     DIRECTORY,
     FIFO,
@@ -220,7 +220,7 @@ class VinylRecovery(msgspec.Struct):
             for run in self.state.list_live_runs(index_state.tree):
                 yield from self._report_unreadable_pages(index_state.tree, run, label, facts)
 
-    def note_row(self, space: int, signature: int, *, deletes: bool) -> None:
+    def record_row(self, space: int, signature: int, *, deletes: bool) -> None:
         """Record a row of the logs."""
         rows = [] if self.rows_by_space is None else self.rows_by_space.setdefault(space, [])
         if len(rows) < MAX_ROWS_PER_SPACE:
@@ -797,7 +797,9 @@ def predict_header_fault(name: str, findings: Iterable[Finding], context: Tarant
     for diagnosis, template in (("bad_header", "can't extract meta value"), *_META_MESSAGES.items()):
         if diagnosis in errors:
             version = context.text.lines[1].value if len(context.text.lines) > 1 else ""
-            return errors[diagnosis].offset or 0, template.format(version=version, offset=_find_vclock_fault(context))
+            return errors[diagnosis].offset or 0, template.format(
+                version=version, offset=_find_vclock_error_column(context)
+            )
     if "bad_header_type" in errors:
         kind = posixpath.basename(name).rpartition(".")[2].upper()
         return 0, f"Invalid xlog type: expected {kind}, got {context.text.lines[0].value}"
@@ -809,7 +811,7 @@ def predict_header_fault(name: str, findings: Iterable[Finding], context: Tarant
     )
 
 
-def _find_vclock_fault(context: TarantoolContext) -> int:
+def _find_vclock_error_column(context: TarantoolContext) -> int:
     """Return the column, from 1, at which the server stops reading the vclock (`vclock_from_string`)."""
     lines = (context.text.get_value(name) or "" for name in ("vclock", "prev_vclock"))
     for text in lines:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from binlogtool.format_api.format import JsonLine, JsonMember
-from binlogtool.format_api.json_kernels import (
-    put_bool,
-    put_double,
-    put_name,
-    put_null,
-    put_null_member,
-    put_signed,
-    put_string,
-    put_text,
-    put_text_member,
-    put_time,
-    put_unsigned,
-    put_unsigned_member,
+from binlogtool.format_api.json_text_kernels import (
     widen_float,
+    write_json_bool,
+    write_json_double,
+    write_json_null,
+    write_json_signed,
+    write_json_string,
+    write_json_time,
+    write_json_unsigned,
+    write_name_of_number,
+    write_null_member,
+    write_text_member,
+    write_text_of_table,
+    write_unsigned_member,
 )
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, are_bytes_equal, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
@@ -73,31 +73,31 @@ def has_distinct_keys(buf: UInt8s, pos: int, limit: int, count: int, notes: Muta
     find_text,
     load_integer,
     load_number,
-    put_bool,
-    put_double,
-    put_null,
-    put_signed,
-    put_string,
-    put_unsigned,
+    write_json_bool,
+    write_json_double,
+    write_json_null,
+    write_json_signed,
+    write_json_string,
+    write_json_unsigned,
     widen_float,
 )
-def put_scalar(
+def write_json_scalar(
     buf: UInt8s, pos: int, limit: int, code: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write the value at `buf[pos]`, which is not an array or map: (position after it, position after the output)."""
     if code < 0x80:
-        return pos + 1, put_unsigned(code, out, out_pos, out_limit)
+        return pos + 1, write_json_unsigned(code, out, out_pos, out_limit)
     if code >= 0xE0:
-        return pos + 1, put_signed(code - 256, out, out_pos, out_limit)
+        return pos + 1, write_json_signed(code - 256, out, out_pos, out_limit)
     if code < 0xC0 or (code >= 0xD9 and code <= 0xDB):
         start, end = find_text(buf, pos, limit)
         if end < 0:
             return pos, -2
-        return end, put_string(buf, start, end, out, out_pos, out_limit)
+        return end, write_json_string(buf, start, end, out, out_pos, out_limit)
     if code == 0xC0:
-        return pos + 1, put_null(out, out_pos, out_limit)
+        return pos + 1, write_json_null(out, out_pos, out_limit)
     if code == 0xC2 or code == 0xC3:
-        return pos + 1, put_bool(code - 0xC2, out, out_pos, out_limit)
+        return pos + 1, write_json_bool(code - 0xC2, out, out_pos, out_limit)
     if code < 0xCA or code > 0xD3:
         return pos, -2
     size = 1 << (code & 3)
@@ -106,21 +106,23 @@ def put_scalar(
     value = load_number(buf, pos + 1, size) if code < 0xCC else load_integer(buf, pos, code)
     pos += 1 + size
     if code == 0xCA:
-        return pos, put_double(widen_float(value), out, out_pos, out_limit)
+        return pos, write_json_double(widen_float(value), out, out_pos, out_limit)
     if code == 0xCB:
-        return pos, put_double(value, out, out_pos, out_limit)
+        return pos, write_json_double(value, out, out_pos, out_limit)
     if code < 0xD0:
-        return pos, put_unsigned(value, out, out_pos, out_limit)
-    return pos, put_signed(value, out, out_pos, out_limit)
+        return pos, write_json_unsigned(value, out, out_pos, out_limit)
+    return pos, write_json_signed(value, out, out_pos, out_limit)
 
 
-@kernel(put_string, find_text)
-def put_map_key(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> tuple[int, int]:
+@kernel(write_json_string, find_text)
+def write_json_map_key(
+    buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> tuple[int, int]:
     """Write a key of a map and a colon; -2 for a key that begins with "$", which could be taken for a mark."""
     start, end = find_text(buf, pos, limit)
     if end < 0 or (end > start and buf[start] == 0x24):
         return pos, -2
-    out_pos = put_string(buf, start, end, out, out_pos, out_limit)
+    out_pos = write_json_string(buf, start, end, out, out_pos, out_limit)
     if out_pos < 0:
         return pos, out_pos
     if out_limit - out_pos < 1:
@@ -129,8 +131,8 @@ def put_map_key(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: 
     return end, out_pos + 1
 
 
-@kernel(read_container_head, has_distinct_keys, put_map_key, put_scalar)
-def put_value(
+@kernel(read_container_head, has_distinct_keys, write_json_map_key, write_json_scalar)
+def write_json_value(
     buf: UInt8s, pos: int, limit: int, notes: MutableInt64s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """Write one value that is plain JSON: (position after it, position after the output, or -1 or -2).
@@ -161,7 +163,7 @@ def put_value(
             left = 2 * count + is_map
             pos = q
         else:
-            pos, out_pos = put_scalar(buf, pos, limit, code, out, out_pos, out_limit)
+            pos, out_pos = write_json_scalar(buf, pos, limit, code, out, out_pos, out_limit)
             if out_pos < 0:
                 return pos, out_pos
         while depth > 0 and left < 2:
@@ -180,7 +182,7 @@ def put_value(
             out[out_pos] = 44
             out_pos += 1
         if left & 1 == 1:
-            pos, out_pos = put_map_key(buf, pos, limit, out, out_pos, out_limit)
+            pos, out_pos = write_json_map_key(buf, pos, limit, out, out_pos, out_limit)
             if out_pos < 0:
                 return pos, out_pos
         left -= 2
@@ -189,13 +191,13 @@ def put_value(
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
-@kernel(put_null, put_time)
-def put_time_member(
+@kernel(write_json_null, write_json_time)
+def write_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, bits: int, keys: int
 ) -> int:
     """Write a time in seconds, rounded to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
     if keys & 16 == 0:
-        return put_null(out, out_pos, out_limit)
+        return write_json_null(out, out_pos, out_limit)
     exponent = bits >> 52
     if exponent < 1053 or exponent > 1060:
         return -2
@@ -207,29 +209,29 @@ def put_time_member(
     rest = fraction & (one - 1)
     if 2 * rest > one or (2 * rest == one and micros & 1 == 1):
         micros += 1
-    return put_time((number >> k) * 1000000 + micros, out, out_pos, out_limit)
+    return write_json_time((number >> k) * 1000000 + micros, out, out_pos, out_limit)
 
 
-@kernel(put_name, put_unsigned)
-def put_space_member(
+@kernel(write_name_of_number, write_json_unsigned)
+def write_space_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, space: int
 ) -> int:
     """Write the name of a space, or its number in quotes; -2 for rows of `_space`, which define names."""
     if space == 280:
         return -2
-    p = put_name(texts, space, out, out_pos, out_limit)
+    p = write_name_of_number(texts, space, out, out_pos, out_limit)
     if p != -2:
         return p
     if out_limit - out_pos < 32:
         return -1
     out[out_pos] = 34
-    out_pos = put_unsigned(space, out, out_pos + 1, out_limit)
+    out_pos = write_json_unsigned(space, out, out_pos + 1, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
 
-@kernel(put_unsigned)
-def put_transaction_member(
+@kernel(write_json_unsigned)
+def write_transaction_member(
     buf: UInt8s,
     texts: UInt8s,
     notes: Int64s,
@@ -244,15 +246,15 @@ def put_transaction_member(
     if out_limit - out_pos < 48:
         return -1
     out[out_pos] = 34
-    out_pos = put_unsigned(replica, out, out_pos + 1, out_limit)
+    out_pos = write_json_unsigned(replica, out, out_pos + 1, out_limit)
     out[out_pos] = 58
-    out_pos = put_unsigned(lsn - difference, out, out_pos + 1, out_limit)
+    out_pos = write_json_unsigned(lsn - difference, out, out_pos + 1, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
 
-@kernel(put_text, put_value, read_map_head, read_uint)
-def put_body_member(
+@kernel(write_text_of_table, write_json_value, read_map_head, read_uint)
+def write_body_member(
     buf: UInt8s,
     texts: UInt8s,
     notes: MutableInt64s,
@@ -288,13 +290,13 @@ def put_body_member(
         key, p = read_uint(buf, p, end)
         if p < 0:
             return -2
-        out_pos = put_text(texts, key, out, out_pos, out_limit)
+        out_pos = write_text_of_table(texts, key, out, out_pos, out_limit)
         if out_pos < 0:
             return out_pos
         if out_limit - out_pos < 4:
             return -1
         out[out_pos] = 58
-        p, out_pos = put_value(buf, p, end, notes, out, out_pos + 1, out_limit)
+        p, out_pos = write_json_value(buf, p, end, notes, out, out_pos + 1, out_limit)
         if out_pos < 0:
             return out_pos
     if p != end:
@@ -318,8 +320,8 @@ class RowHeader(NamedTuple):
     flags: int
 
 
-@kernel(put_double, put_text, put_unsigned)
-def put_header_member(
+@kernel(write_json_double, write_text_of_table, write_json_unsigned)
+def write_header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: RowHeader
 ) -> int:
     """Write the header keys that are shown, with their exact stored values."""
@@ -331,7 +333,7 @@ def put_header_member(
             return -1
         out[out_pos] = mark
         mark = 44
-        out_pos = put_text(texts, key, out, out_pos + 1, out_limit)
+        out_pos = write_text_of_table(texts, key, out, out_pos + 1, out_limit)
         if out_pos < 0:
             return out_pos
         if out_limit - out_pos < 64:
@@ -339,7 +341,7 @@ def put_header_member(
         out[out_pos] = 58
         out_pos += 1
         if key == 4:
-            out_pos = put_double(header.timestamp, out, out_pos, out_limit)
+            out_pos = write_json_double(header.timestamp, out, out_pos, out_limit)
             if out_pos < 0:
                 return out_pos
             continue
@@ -354,7 +356,7 @@ def put_header_member(
             value = header.lsn - header.difference
         elif key == 9:
             value = header.flags
-        out_pos = put_unsigned(value, out, out_pos, out_limit)
+        out_pos = write_json_unsigned(value, out, out_pos, out_limit)
         if out_pos < 0:
             return out_pos
     if out_limit - out_pos < 2 or mark == 123:
@@ -378,18 +380,20 @@ def create_json_line(context: TarantoolContext) -> JsonLine | None:
         return None
     is_log = context.kind is FileKind.XLOG
     return JsonLine(
-        type=JsonMember(put_text_member, ("type",), texts=TYPE_NAMES),
-        seq=JsonMember(put_unsigned_member, ("lsn",)),
-        time=JsonMember(put_time_member, ("timestamp", "header_keys")),
-        object=JsonMember(put_space_member, ("space_id",), names=context.spaces),
-        origin=JsonMember(put_unsigned_member, ("replica_id",)),
-        txn=JsonMember(put_transaction_member, ("replica_id", "lsn", "tsn")) if is_log else JsonMember(put_null_member),
-        body=JsonMember(put_body_member, ("type", "body", "body_keys", "end"), texts=BODY_NAMES),
+        type=JsonMember(write_text_member, ("type",), texts=TYPE_NAMES),
+        seq=JsonMember(write_unsigned_member, ("lsn",)),
+        time=JsonMember(write_time_member, ("timestamp", "header_keys")),
+        object=JsonMember(write_space_member, ("space_id",), names=context.spaces),
+        origin=JsonMember(write_unsigned_member, ("replica_id",)),
+        txn=JsonMember(write_transaction_member, ("replica_id", "lsn", "tsn"))
+        if is_log
+        else JsonMember(write_null_member),
+        body=JsonMember(write_body_member, ("type", "body", "body_keys", "end"), texts=BODY_NAMES),
         extras=(
             (
                 "header",
                 JsonMember(
-                    put_header_member,
+                    write_header_member,
                     ("header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags"),
                     texts=HEADER_NAMES,
                 ),

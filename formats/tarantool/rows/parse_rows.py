@@ -34,13 +34,14 @@ from binlogtool.formats.tarantool.codes import (
     HeaderKey,
     RowType,
 )
+from binlogtool.formats.tarantool.msgpack.decode_values import Parts, create_leaf, trace_nested, trace_value
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
     MpToken,
     decode_value,
     encode_value,
-    get_remaining,
+    get_buffer_and_position,
     limit_depth,
     load64,
     read_map_head,
@@ -48,7 +49,6 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     read_uint,
     skip_value,
 )
-from binlogtool.formats.tarantool.msgpack.values import Parts, create_leaf, trace_nested, trace_value
 from binlogtool.limits import Limits
 
 # --- Rows in the annotated view ---
@@ -419,7 +419,7 @@ class RowConstruct(Construct):  # type: ignore[misc]
     kernel = RecordKernel(read_row, ROW_COLUMNS, ROW_TABLE)
 
     def _parse(self, stream: Any, context: Any, path: str) -> ParsedRow:
-        data, start, end, base = get_remaining(stream)
+        data, start, end, base = get_buffer_and_position(stream)
         row, after = parse_row(data, start, end, path)
         stream.seek(after + base)
         return row
@@ -445,7 +445,7 @@ class RowsConstruct(Construct):  # type: ignore[misc]
     fills_stream = True
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[ParsedRow]:
-        data, position, end, base = get_remaining(stream)
+        data, position, end, base = get_buffer_and_position(stream)
         rows: list[ParsedRow] = []
         while position < end:
             row, position = parse_row(data, position, end, f"{path}[{len(rows)}]")

@@ -88,19 +88,19 @@ class SpaceCatalog(msgspec.Struct):
         definition = self.spaces.get(space)
         return str(space) if definition is None else definition.name
 
-    def learn_row(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
+    def apply_definition_row(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
         """Apply a row of one of `DEFINITION_SPACES` to the catalog; rows of another shape are ignored."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             row = []
         if kind in ("INSERT", "REPLACE"):
-            self._learn_insert(space, row)
+            self._apply_definition_insert(space, row)
         elif kind == "DELETE" and isinstance(key, list):
-            self._learn_delete(space, key)
+            self._apply_definition_delete(space, key)
         elif kind == "UPDATE" and space == BOX_SPACE_ID and isinstance(key, list):
-            self._learn_update(key, row, body.get("index_base", 0))
+            self._apply_definition_update(key, row, body.get("index_base", 0))
 
-    def _learn_insert(self, space: int, row: list[Any]) -> None:
+    def _apply_definition_insert(self, space: int, row: list[Any]) -> None:
         if space == BOX_SPACE_ID and len(row) > 3 and _is_id(row[0]) and isinstance(row[2], str):
             self.spaces[row[0]] = definition = CatalogSpace(row[2])
             self._set_options(row[0], row[_OPTIONS_FIELD] if len(row) > _OPTIONS_FIELD else None)
@@ -122,7 +122,7 @@ class SpaceCatalog(msgspec.Struct):
         elif space == BOX_SCHEMA_ID and len(row) > 1 and row[0] in ("cluster", "replicaset_uuid"):
             self.replicaset = str(row[1])
 
-    def _learn_delete(self, space: int, key: list[Any]) -> None:
+    def _apply_definition_delete(self, space: int, key: list[Any]) -> None:
         if not key or not _is_id(key[0]):
             return
         if space == BOX_SPACE_ID:
@@ -136,7 +136,7 @@ class SpaceCatalog(msgspec.Struct):
         elif space == BOX_CLUSTER_ID:
             self.instances = {uuid: id_ for uuid, id_ in self.instances.items() if id_ != key[0]}
 
-    def _learn_update(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
+    def _apply_definition_update(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
         definition = self.spaces.get(key[0]) if key and _is_id(key[0]) else None
         if definition is None or not isinstance(base, int):
             return

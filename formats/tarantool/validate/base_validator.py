@@ -85,7 +85,7 @@ def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> boo
 
 
 @kernel()
-def advance_transaction(
+def try_advance_transaction(
     replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
 ) -> bool:
     """Add one row of a multi-statement transaction to the state; return False if anything about it is unusual."""
@@ -130,7 +130,7 @@ class LogRowColumns(NamedTuple):
     spans: Int64s
 
 
-@kernel(is_body_in_order, advance_transaction)
+@kernel(is_body_in_order, try_advance_transaction)
 def skip_ordered_log_rows(
     start: int, stop: int, first_frame: int, first_record: int, rows: LogRowColumns, state: MutableInt64s
 ) -> int:
@@ -153,7 +153,7 @@ def skip_ordered_log_rows(
             return i
         if keys & 0x100 != 0:
             frame = first_frame + rows.spans[i]
-            if not advance_transaction(
+            if not try_advance_transaction(
                 replica, lsn, lsn - rows.tsns[i], rows.flags[i] & 1, frame, first_record + i, state
             ):
                 return i
@@ -380,7 +380,7 @@ class TarantoolValidator:
         columns = (*(frames[name] for name in names), batch.window)
         index = 0
         while (index := self._find_odd_block(index, frames.count, *columns)) < frames.count:
-            self._note_odd_block(batch, index)
+            self._report_unusual_block_fields(batch, index)
             index += 1
         findings = [*self.check_rows(batch), *find_too_deep_rows(batch, self.max_depth)]
         return [self.context.cap_severity(one) for one in findings]
@@ -452,7 +452,7 @@ class TarantoolValidator:
         text = f"a row of type {name} in a {self.context.kind} file"
         return self.create_finding("unknown-record-type", location, text, diagnosis, severity=Severity.ERROR)
 
-    def note_block(
+    def count_unusual_block(
         self, kind: str, id_: str, location: RowLocation, text: str, severity: Severity = Severity.WARNING
     ) -> None:
         """Count an unusual property of a block; `kind` is its diagnosis."""
@@ -472,21 +472,21 @@ class TarantoolValidator:
             for kind, r in self._block_notes.items()
         ]  # fmt: skip
 
-    def _note_odd_block(self, batch: Batch, index: int) -> None:
+    def _report_unusual_block_fields(self, batch: Batch, index: int) -> None:
         table = batch.frames
         location = self.locate_block(batch, index, batch.first_record)
         if int(table["header.crc32p"][index]):
-            self.note_block(
+            self.count_unusual_block(
                 "previous_crc_used", "reserved-bits-set", location, "the unused field `previous crc` is not zero"
             )
         filler = bytes(batch.window[int(table["header.end"][index]) : int(table["payload_start"][index])])
         if (filler[1:].strip(b"\0") or not 0xA0 <= filler[0] <= 0xBF) and self._writes_zero_filler():
-            self.note_block(
+            self.count_unusual_block(
                 "padding_not_zero", "reserved-bits-set", location, "the filler of the block's header is not zero"
             )
         if not int(table["header.length"][index]) and table["magic"][index] == PLAIN_MAGIC:
             text = "a block without rows: the server cannot allocate 0 bytes for them, and does not start"
-            self.note_block("empty_block", "length-out-of-bounds", location, text, Severity.ERROR)
+            self.count_unusual_block("empty_block", "length-out-of-bounds", location, text, Severity.ERROR)
         is_large = int(table["header.length"][index]) + FIXHEADER_SIZE >= COMPRESS_THRESHOLD
         if (
             is_large
@@ -495,7 +495,7 @@ class TarantoolValidator:
             and self._writes_zero_filler()
         ):
             text = "a block of 2 KiB or more is not compressed"
-            self.note_block("plain_block_large", "length-out-of-bounds", location, text)
+            self.count_unusual_block("plain_block_large", "length-out-of-bounds", location, text)
 
     def _writes_zero_filler(self) -> bool:
         """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and compressed less."""

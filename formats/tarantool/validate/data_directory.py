@@ -124,7 +124,7 @@ def _validate_directory(files: list[TarantoolMember], unread: set[str]) -> Itera
     yield from _check_checkpoints(snaps, vylogs, present)
     if not any(found.finding.id in ("missing-member", "gap-in-sequence") for found in chain):
         yield from _check_space_references(files, logs, snaps)
-    yield from _report_outdated_logs(logs, snaps)
+    yield from _report_logs_older_than_snapshots(logs, snaps)
     yield from validate_vinyl_files(files, vylogs)
 
 
@@ -284,7 +284,9 @@ def _check_first_log(
             yield _report_missing_file(name, text)
 
 
-def _report_outdated_logs(logs: list[TarantoolMember], snaps: list[TarantoolMember]) -> Iterator[SetFinding]:
+def _report_logs_older_than_snapshots(
+    logs: list[TarantoolMember], snaps: list[TarantoolMember]
+) -> Iterator[SetFinding]:
     """Report, in one note, logs that no snapshot needs any more and that the server has not yet removed."""
     oldest = snaps[0].context.signature if snaps else 0
     outdated = [log for log, following in pairwise(logs) if snaps and following.context.signature <= oldest]

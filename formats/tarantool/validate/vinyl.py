@@ -27,8 +27,8 @@ from binlogtool.formats.tarantool.codes import (
     VylogType,
 )
 from binlogtool.formats.tarantool.decode import decode_body_tree
+from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpNode
-from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState, get_number
 from binlogtool.formats.tarantool.validate.base_validator import RowLocation, TarantoolValidator
 

@@ -28,10 +28,10 @@ from binlogtool.formats.tarantool.decode import (
     BOX_SPACE_ID,
     cache_by_body,
     decode_tree,
-    learn_space_name,
     read_body_bytes,
+    store_space_name,
 )
-from binlogtool.formats.tarantool.msgpack.values import to_python
+from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.rows.parse_rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.formats.tarantool.validate import base_validator
 from binlogtool.formats.tarantool.validate.base_validator import (
@@ -249,7 +249,7 @@ class XlogValidator(TarantoolValidator):
 
     def _report_regression(self, location: RowLocation, replica: int, lsn: int, current: int) -> list[Finding]:
         """Report a row whose LSN does not rise, once per block."""
-        gap = self._find_gap(replica, lsn)
+        gap = self._find_gap_with_lsn(replica, lsn)
         if gap:
             gap.filled += 1
         if self._last_regressed_block == location.frame:
@@ -263,7 +263,7 @@ class XlogValidator(TarantoolValidator):
         text = f"LSN {lsn} of replica {replica} is repeated, after LSN {current}"
         return [self.create_finding(id_, location, text, "lsn_not_monotone", **facts)]
 
-    def _find_gap(self, replica: int, lsn: int) -> LsnGap | None:
+    def _find_gap_with_lsn(self, replica: int, lsn: int) -> LsnGap | None:
         """Find the gap that an LSN belongs to (the gaps of a replica are in rising order), or None."""
         gaps = self._gaps_by_replica.get(replica, [])
         position = bisect_right(gaps, lsn, key=lambda gap: gap.first) - 1
@@ -280,7 +280,7 @@ class XlogValidator(TarantoolValidator):
 
     def _track_space(self, batch: Batch, index: int, space: int, location: RowLocation) -> None:
         if space == BOX_SPACE_ID:
-            defined = learn_space_name(self.context.spaces, batch, index)
+            defined = store_space_name(self.context.spaces, batch, index)
             if defined is not None and len(self._defined_spaces) < MAX_REMEMBERED_IN_XLOG:
                 self._defined_spaces.add(defined)
         if not 0 <= space < 1 << 62:
@@ -584,16 +584,16 @@ class SnapValidator(TarantoolValidator):
         if len(self._seen_spaces) < MAX_REMEMBERED_IN_SNAP:
             self._seen_spaces.add(space)
 
-    def _learn_definition(self, batch: Batch, index: int, space: int) -> None:
+    def _store_space_definition(self, batch: Batch, index: int, space: int) -> None:
         """Store the space or the primary key that a row of `_space` or `_index` defines."""
         if space == BOX_SPACE_ID:
-            defined = learn_space_name(self.context.spaces, batch, index)
+            defined = store_space_name(self.context.spaces, batch, index)
             if defined is not None and len(self._defined_spaces) < MAX_REMEMBERED_IN_SNAP:
                 self._defined_spaces.add(defined)
         if space == _BOX_INDEX_ID:
-            self._learn_primary_key(batch, index)
+            self._store_primary_key(batch, index)
 
-    def _learn_primary_key(self, batch: Batch, index: int) -> None:
+    def _store_primary_key(self, batch: Batch, index: int) -> None:
         """Store the primary key of a space if it is a tree over plain types."""
         body = read_body_bytes(batch, index)
         definition = None if body is None else _decode_primary_key(body)
@@ -617,7 +617,7 @@ class SnapValidator(TarantoolValidator):
         findings: list[Finding] = []
         if self.state[base_validator.LAST_SPACE] in (BOX_SPACE_ID, _BOX_INDEX_ID):
             for index in range(begin, end):
-                self._learn_definition(batch, index, self.state[base_validator.LAST_SPACE])
+                self._store_space_definition(batch, index, self.state[base_validator.LAST_SPACE])
         parts = self._primary_keys.get(self.state[base_validator.LAST_SPACE])
         if parts is None:
             return []

@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.format_api.schema_fields import load_uint32
 from binlogtool.formats.drizzle import json_lines
-from binlogtool.formats.drizzle.json_lines import is_plain_message, put_message
+from binlogtool.formats.drizzle.json_lines import is_plain_message, write_json_message
 from binlogtool.schema.backends import get_native_backend
 from tests.export.native_rows import same as same_rows
 from tests.formats.drizzle.walk import entries
@@ -93,10 +93,10 @@ def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
         if not is_plain_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0)):
             continue
         whole = bytearray(1 << 16)
-        end = put_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), whole, 0, len(whole))
+        end = write_json_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), whole, 0, len(whole))
         room = rng.randrange(1 << 12)
         small = bytearray(room)
-        again = put_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), small, 0, room)
+        again = write_json_message(bytes(data), 0, len(data), texts, load_uint32(texts, 0), small, 0, room)
         assert again in (end, -1)
         if again == end:
             assert small[:again] == whole[:end]

@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,

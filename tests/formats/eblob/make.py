@@ -8,7 +8,7 @@ import struct
 from binlogtool.core.open_file import BytesSource, open_file
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import LogVerifyOptions, verify_file
+from binlogtool.verification.verify_logs import LogVerifyOptions, verify_file
 from binlogtool.verification.verify_report import FileReport
 
 NAME = "data-0.0.binlog"

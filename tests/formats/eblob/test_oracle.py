@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Record
+from binlogtool.core.record_and_selection_types import Record
 from binlogtool.findings import Severity
 from binlogtool.limits import Limits
 

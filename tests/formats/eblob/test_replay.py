@@ -16,7 +16,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.replay import parse_blob_index
 from binlogtool.limits import Limits
-from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
 
 CORPUS = Path("eblob", "generated")
 ERRNO = {"EINVAL": -22, "EOPNOTSUPP": -95, "EINTR": -4}

@@ -21,7 +21,7 @@ from binlogtool.formats.eblob.schema import RECORD, RECORD_A
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.annotated_parse import trace_record
-from binlogtool.schema.scanner import StopReason
+from binlogtool.schema.frame_scan_loop import StopReason
 from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import key, overwrite, record, remove, total
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.prediction.predict_replay import ReplayResult
 
 TABLE = re.compile(
     r"binlog: (?:table|index) (\S+): (?:recovered from tid (\d+) to|skipped at tid (\d+) and max binlog) tid (\d+)$"

@@ -16,9 +16,9 @@ from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import Batch
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import Annotation
+from binlogtool.schema.annotation_types import Annotation
 from binlogtool.schema.backends import PythonBackend
-from binlogtool.verification.verify import LogVerifyOptions, VerifiedMember, verify_file
+from binlogtool.verification.verify_logs import LogVerifyOptions, VerifiedMember, verify_file
 from binlogtool.verification.verify_report import FileReport
 
 OPTIONS = LogVerifyOptions(backend="python")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import binlogtool
 from binlogtool.errors import UnknownFormatError
-from binlogtool.prediction.replay import ReplayDecision, ReplayResult
+from binlogtool.prediction.predict_replay import ReplayDecision, ReplayResult
 from binlogtool.repair.diagnose_startup import list_unchecked
 from tests.byte_damage import change_bytes
 from tests.formats.manticore import make, sphinx_server, version7

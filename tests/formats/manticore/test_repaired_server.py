@@ -19,7 +19,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.formats.manticore.sphinx_server import Started, program, start
 from tests.sampling import EXHAUSTIVE, take_sample
 

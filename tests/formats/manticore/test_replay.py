@@ -16,8 +16,8 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.manticore.format import FORMAT
-from binlogtool.formats.manticore.replay.replay import read_saved_tid
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.formats.manticore.replay.replayer import read_saved_tid
+from binlogtool.prediction.predict_replay import ReplayResult
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, old_index, old_txn, txn, zint
 from tests.formats.manticore.server_log import compare, replay, saved_at_start
 

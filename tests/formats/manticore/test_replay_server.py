@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.manticore.replay.replay import read_saved_tid
-from binlogtool.prediction.replay import ReplayDecision
+from binlogtool.formats.manticore.replay.replayer import read_saved_tid
+from binlogtool.prediction.predict_replay import ReplayDecision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 

@@ -12,8 +12,8 @@ from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
 from binlogtool.schema import backends
 from binlogtool.schema.backends import PythonBackend
-from binlogtool.schema.scanner import StopReason
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.schema.frame_scan_loop import StopReason
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.formats.manticore.oracle import same_record
 from tests.formats.manticore.sets import Directory, annotation, records
 
@@ -118,7 +118,7 @@ class Frame:
             elif op == schema.Op.ADD_CACHE:
                 self.details.append((schema.CACHE, body))
         elif op == schema.OldOp.ADD_CACHE:
-            self.details.append((schema.create_old_cache_schema(version), body))
+            self.details.append((schema.create_v14_cache_schema(version), body))
         elif op != schema.OldOp.ADD_INDEX:
             self.details.append((schema.create_old_payload_schema(version, schema.OldOp(op)), body.payload))
 

@@ -11,7 +11,7 @@ import pytest
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.formats.manticore.make import (
     add_cache,
     add_index,

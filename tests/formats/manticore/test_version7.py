@@ -14,7 +14,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.manticore.replay.replay import read_saved_tid
+from binlogtool.formats.manticore.replay.replayer import read_saved_tid
 from tests.formats.manticore import version7
 from tests.formats.manticore.old_damages import CASES
 from tests.formats.manticore.server_log import STATS, compare, replay

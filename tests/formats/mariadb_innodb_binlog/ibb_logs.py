@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.core.record_selection import Record, RecordBlock
+from binlogtool.core.record_and_selection_types import Record, RecordBlock
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import Batch
@@ -88,7 +88,7 @@ def errors(report: Report) -> list[Finding]:
 
 def records(path: Path, level: str = "record", backend: str = "python", **selection: Any) -> list[Record]:
     """All records of a log."""
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
     with binlogtool.open(path, format=FORMAT, backend=backend, hints=Hints(level=level)) as log:
         blocks = log.blocks(Selection(**selection))

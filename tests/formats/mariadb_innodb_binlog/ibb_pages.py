@@ -8,7 +8,7 @@ from pathlib import Path
 
 import binlogtool
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 
 PLAIN = RepairPolicy()

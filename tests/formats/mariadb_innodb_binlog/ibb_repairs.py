@@ -8,7 +8,7 @@ from typing import Any
 
 import binlogtool
 from binlogtool.format_api.format import Hints
-from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy, RepairResult
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 
 PLAIN, DISCARD = RepairPolicy(), RepairPolicy(allow_discard_valid=True)

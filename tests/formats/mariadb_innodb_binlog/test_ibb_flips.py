@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.verify_bytes import verify_bytes
 
 SAMPLES = Path(__file__).parents[2] / "corpus/mariadb-innodb-binlog/page4k"

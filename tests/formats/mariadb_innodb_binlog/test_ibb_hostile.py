@@ -12,7 +12,7 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import EventGroup
 from binlogtool.limits import MIB, Limits
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
     COMMIT,

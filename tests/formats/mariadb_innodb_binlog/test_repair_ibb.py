@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.repair.plan import RepairPolicy, RepairResult
+from binlogtool.repair.plan_types import RepairPolicy, RepairResult
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned, reading, repaired

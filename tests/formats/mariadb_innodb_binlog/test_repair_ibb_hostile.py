@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.cli.samples import plain_log
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import Maker, group, sealed

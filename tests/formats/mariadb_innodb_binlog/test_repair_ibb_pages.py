@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_pages import contents, damages, flipped, held

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy
 from tests.formats.mysql_binlog.server import DidNotStart, Event, Programs, Server
 
 IN_USE_AT = 21

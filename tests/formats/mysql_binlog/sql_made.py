@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import binlogtool
-from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, SqlFragment
+from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, ScriptText, SqlFragment
 from binlogtool.errors import BinlogtoolError
-from binlogtool.format_api.row_outputs import ScriptOptions
+from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.values.decode import decode_diff, decode_json
+from binlogtool.formats.binlog_events.values.decode_values import decode_diff, decode_json
 from tests.formats.mysql_binlog.row_building import lenenc, sized
 from tests.harness.slowness import slowness
 

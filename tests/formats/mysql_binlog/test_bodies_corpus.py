@@ -22,8 +22,8 @@ from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, ROW_EVENTS, EventType, unpack_payload
 from binlogtool.limits import Limits
-from binlogtool.schema.annotated_bytes import FieldRow
 from binlogtool.schema.annotated_parse import TraceResult, trace_record
+from binlogtool.schema.annotation_types import FieldRow
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 from tests.formats.mysql_binlog.holes import holes
 

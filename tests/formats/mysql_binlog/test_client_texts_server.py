@@ -28,7 +28,9 @@ def texts(seed: int) -> Iterator[bytes]:
     chance = random.Random(seed)
     while True:
         pieces = (chance.choice(MARKS) for _ in range(chance.randint(1, 7)))
-        text, why = client_statements.make_client_safe(chance.choice(BEGINNINGS) + b"".join(pieces), "utf8mb4", 0)
+        text, why = client_statements.make_client_safe_or_explain(
+            chance.choice(BEGINNINGS) + b"".join(pieces), "utf8mb4", 0
+        )
         if why is None:
             yield text
 

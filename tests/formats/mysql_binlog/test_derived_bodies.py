@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.format_api.encode_json import to_json_bytes
-from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
+from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 from binlogtool.format_api.schema_fields import HiddenField, MalformedError, ZeroMeansAbsent, decode_text, format_uuid
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,

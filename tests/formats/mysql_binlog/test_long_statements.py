@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.changes.rows_as_tables import changes_rows
+from binlogtool.formats.binlog_events.changes.row_event_tables import changes_rows
 from binlogtool.formats.binlog_events.ddl import statements
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import (
@@ -22,7 +22,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     strip_ignored_comments,
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
-from binlogtool.formats.binlog_events.replay.effects import find_primary_key
+from binlogtool.formats.binlog_events.replay.event_effects import find_primary_key
 from binlogtool.formats.binlog_events.sql import client_statements
 from binlogtool.formats.binlog_events.sql.client_statements import is_stored_program, reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name
@@ -86,7 +86,7 @@ MODES = (("utf8mb4", ANSI_QUOTES), ("gbk", NO_BACKSLASH_ESCAPES), ("gb18030", 0)
 def for_clients(sql: bytes) -> None:
     """Whatever a script asks about a text before it is written."""
     for charset, mode in MODES:
-        _, reason = client_statements.make_client_safe(sql, charset, mode)
+        _, reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
         client_statements.strip_literals(sql, charset, mode)
         client_statements.is_same_without_escapes(sql, charset, mode)
         client_statements.is_mode_dependent(sql, charset)

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.replay.log_sanitizer import MAX_REMEMBERED, LogSanitizer, TransactionEndEvent
+from binlogtool.formats.mysql_binlog.replay.crash_recovery_commit_marks import (
+    MAX_REMEMBERED,
+    LogSanitizer,
+    TransactionEndEvent,
+)
 
 X, Y = ({"format_id": 1, "gtrid": name, "bqual": ""} for name in "xy")
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.schema.backends import NativeBackend, PythonBackend
 from tests.cli.invoke import invoke

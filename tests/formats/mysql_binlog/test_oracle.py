@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Record
+from binlogtool.core.record_and_selection_types import Record
 from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog import vvv
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from tests.formats.mysql_binlog.repaired import Case, gtids_of, look, plain, plan_of, predicted, put, repairable
 from tests.formats.mysql_binlog.server import Event, Server
 from tests.sampling import take_sample

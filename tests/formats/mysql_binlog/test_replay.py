@@ -17,7 +17,7 @@ import pytest
 import binlogtool
 from binlogtool.core import decode_batches, record_filter
 from binlogtool.errors import UsageError
-from binlogtool.format_api.replay import encode_canonical
+from binlogtool.format_api.replay_rules import encode_canonical
 from binlogtool.formats.binlog_events.replay.applier import ExecutedGtids, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.prediction.row_store import hash_row

@@ -14,8 +14,8 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     mentions_any_table,
     split_statements,
 )
-from binlogtool.formats.binlog_events.replay.effects import EventEffects, find_primary_key
-from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe
+from binlogtool.formats.binlog_events.replay.event_effects import EventEffects, find_primary_key
+from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe_or_explain
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_time_for_a_hostile_statement_grows_with_its_length(text: str, unrea
     before = time.process_time()
     assert parse_ddl(text, "d").created in (None, "d.a")
     assert parse_ddl(text, "d").altered is None
-    assert str(make_client_safe(text.encode(), None, 0)[1]).startswith(str(unread))
+    assert str(make_client_safe_or_explain(text.encode(), None, 0)[1]).startswith(str(unread))
     with contextlib.suppress(UsageError):
         assert sum(1 for _ in split_statements(text)) <= 1
     assert parse_ddl(text, "d").can_roll_back is None

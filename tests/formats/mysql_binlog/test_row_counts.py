@@ -8,9 +8,9 @@ import struct
 import pytest
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.rows.rows_event import RowReader, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.values.column_types import ColumnType
 from binlogtool.formats.binlog_events.wire_format import EventType
 from binlogtool.limits import Limits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.row_outputs import join_schema_files
+from binlogtool.format_api.row_output_interfaces import join_schema_files
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.statements import split_statements
 from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.index_and_state_files import sort_names
 from tests.formats.mysql_binlog.sets import NAMES, SERVERS, Directory, Said, copy

@@ -15,7 +15,7 @@ import pytest
 import binlogtool
 from binlogtool.export.typed_columns import make_cell_converter, to_arrow_type, to_sql_type
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.changes.rows_as_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_event_tables import column_type_name
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, charset_decoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server

@@ -232,7 +232,7 @@ def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
 )
 def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str, ...], told: bool) -> None:
     known = knowledge(*statements)
-    doubt = known.reason_against_statements(known.describe_table(NAMED), parse_description(make.description()))
+    doubt = known.explain_why_not_as_statements(known.describe_table(NAMED), parse_description(make.description()))
     assert (doubt == "the table is system-versioned, and no statement can set the times of its rows") == told
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.sql.format_literals import format_changed_json
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.limits import Limits
 
 REPLACE, INSERT, REMOVE = range(3)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.sql.script_state import StatementSizes, TerminatedStatement
 from binlogtool.formats.binlog_events.wire_format import FormatDescription

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.core import decode_batches
-from binlogtool.format_api.row_outputs import ScriptOptions
+from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body
 from tests.formats.mysql_binlog.sql_made import COLUMNS, WORKLOADS, a_log, columns_map, script

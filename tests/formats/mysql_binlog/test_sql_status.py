@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from binlogtool.formats.binlog_events.sql.session import (
+from binlogtool.formats.binlog_events.sql.session_statements import (
     QuerySession,
     ScriptSession,
     find_doubt,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from binlogtool.core import decode_batches
-from binlogtool.format_api.row_outputs import ScriptOptions
+from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.sql_made import script
 

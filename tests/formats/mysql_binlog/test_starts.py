@@ -16,7 +16,7 @@ import pytest
 
 import binlogtool
 from binlogtool.format_api.format import Hints
-from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.plan_types import RepairPolicy
 from binlogtool.report.diagnosis_and_replay import list_steps
 from tests.formats.mysql_binlog.start_contents import Event, Log, query
 from tests.formats.mysql_binlog.starts import (

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
+from binlogtool.core.record_and_selection_types import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
-from binlogtool.format_api.row_outputs import ScriptOptions
+from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_statements
@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.sql.format_literals import (
     quote_string,
 )
 from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog import make_log as make
@@ -46,7 +46,7 @@ def script(
     data: bytes, folder: Path, *, schema: str | None = None, wording: ScriptOptions = STATEMENTS, **selection: object
 ) -> tuple[str, list[Finding]]:
     """(the script, what could not be written)"""
-    from binlogtool.core.record_selection import Selection
+    from binlogtool.core.record_and_selection_types import Selection
 
     path = folder / "mariadb-bin.000001"
     path.write_bytes(data)
@@ -351,7 +351,7 @@ def test_what_is_no_statement_is_told(code: int, body: bytes, reason: str, tmp_p
     ],
 )  # fmt: skip
 def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
-    assert client_statements.make_client_safe(sql, "utf8mb4", 0)[1] is None
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
-    assert client_statements.make_client_safe(sql, "utf8mb4", mode)[1] is not None
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
     """Tried with the clients of MySQL 9.7 (--commands --system-command) and of MariaDB 10.11 and 11.8."""
-    assert client_statements.make_client_safe(sql, "utf8mb4", 0)[1] is not None
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -396,21 +396,21 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
     ],
 )  # fmt: skip
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
-    assert client_statements.make_client_safe(sql, "utf8mb4", mode)[1] is None
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is None
     assert client_statements.is_mode_dependent(sql, "utf8mb4") == depends
 
 
 def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
     text = b"select '\xa6\\''\nsource y\n'"
-    assert client_statements.make_client_safe(text, "gb18030", 1 << 20)[1] is None
+    assert client_statements.make_client_safe_or_explain(text, "gb18030", 1 << 20)[1] is None
     assert client_statements.is_mode_dependent(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     """MariaDB's clients see the end of `"a\\"` in ANSI_QUOTES, MySQL's do not; in the usual mode none of them does."""
-    assert client_statements.make_client_safe(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
-    assert client_statements.make_client_safe(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
-    assert client_statements.make_client_safe(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
+    assert client_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
+    assert client_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
+    assert client_statements.make_client_safe_or_explain(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     ],
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
-    assert client_statements.make_client_safe(sql, "utf8mb4", 0)[1] is None
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
     assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
 
 
@@ -462,7 +462,7 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
     ],
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
-    text, reason = client_statements.make_client_safe(sql, "utf8mb4", 0)
+    text, reason = client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)
     assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
@@ -481,20 +481,20 @@ def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql: bytes, written: bytes) -> None:
-    assert client_statements.make_client_safe(sql, "utf8mb4", 0) == (written, None)
+    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0) == (written, None)
 
 
 @pytest.mark.full
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()
-        client_statements.make_client_safe(b"select " + piece * 40_000, "utf8mb4", 0)
+        client_statements.make_client_safe_or_explain(b"select " + piece * 40_000, "utf8mb4", 0)
         assert time.process_time() - start < 2, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
-    assert client_statements.make_client_safe("select '表'".encode("cp932"), "cp932", 0)[1] is None
-    assert client_statements.make_client_safe("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
+    assert client_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "cp932", 0)[1] is None
+    assert client_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
     assert (
         client_statements.format_charset_command("cp932") == b"/*!\\C cp932 */"
         and client_statements.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
@@ -623,7 +623,9 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     text, _ = script(make.log(map(bytes, events), checksum=False), tmp_path)
     assert text.startswith("# Statements from a log of ") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
-    assert client_statements.make_client_safe(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+    assert (
+        client_statements.make_client_safe_or_explain(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+    )
 
 
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:

@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.rows.annotated_rows import table_map_construct as table_map_schema
+from binlogtool.formats.binlog_events.rows.row_event_byte_ranges import table_map_construct as table_map_schema
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds, parse_table_map
 from binlogtool.formats.binlog_events.values.column_types import (
     ColumnHint,

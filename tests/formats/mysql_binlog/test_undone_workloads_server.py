@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_state import differences, state_of

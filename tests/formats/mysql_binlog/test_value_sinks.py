@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from binlogtool.format_api.json_kernels import build_text_table
+from binlogtool.format_api.json_text_kernels import build_text_table
 from binlogtool.format_api.layout import Kernel
 from binlogtool.formats.binlog_events.changes.typed_column_kernels import CellValue, decode_cell
-from binlogtool.formats.binlog_events.rows.json_kernels import VALUE_SPACE, JsonValue, put_value
-from binlogtool.formats.binlog_events.sql.format_literals import SqlValue, put_literal
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import VALUE_SPACE, JsonValue, write_json_value
+from binlogtool.formats.binlog_events.sql.format_literals import SqlValue, write_sql_literal
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.schema.backends import get_native_backend
 from tests.package_figures.modules import ROOT, Code
@@ -101,7 +101,7 @@ def text_of(function: Any, sink: type, quote: int, texts: bytes, value: Value) -
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_values_are_json(compiled: bool) -> None:
-    put = compiled_or_not(put_value, compiled)
+    put = compiled_or_not(write_json_value, compiled)
     choices = build_text_table({0: b'"a"', 1: b'"b"'})
     found = [text_of(put, JsonValue, 34, choices, value) for value in VALUES]
     assert found == [value.json for value in VALUES]
@@ -121,13 +121,13 @@ LONGEST = [
 def test_a_value_fits_into_the_space_that_a_row_leaves_it(kind: _K, parameter: int, raw: bytes, text: str) -> None:
     out = bytearray(VALUE_SPACE)
     sink = JsonValue(34, b"", -1, 0, out, len(out))
-    end = put_value(raw + bytes(8), 0, len(raw), int(kind), parameter, sink, 0)
+    end = write_json_value(raw + bytes(8), 0, len(raw), int(kind), parameter, sink, 0)
     assert out[:end].decode().strip('"') == text
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_values_are_literals(compiled: bool) -> None:
-    put = compiled_or_not(put_literal, compiled)
+    put = compiled_or_not(write_sql_literal, compiled)
     tables = {_K.ENUM: build_text_table({0: b"'a'", 1: b"'b'"}), _K.SET: build_text_table({0: b"a", 1: b"b"})}
     found = [text_of(put, SqlValue, 39, tables.get(value.kind, b""), value) for value in VALUES]
     assert found == [value.sql for value in VALUES]

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
-from binlogtool.formats.binlog_events.values import decode
+from binlogtool.formats.binlog_events.values import decode_values
 from binlogtool.formats.binlog_events.values.column_types import (
     ColumnType,
     LogicalType,
@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
     column_kind,
     normalize_charset_name,
 )
-from binlogtool.formats.binlog_events.values.decode import (
+from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     make_decimal_reader,
     shortest_float,
@@ -153,7 +153,7 @@ def test_dates_and_times_stand_as_they_are_stored(column: TableMapColumn, stored
 @given(st.tuples(*(st.integers(0, most) for most in (9999, 12, 31, 23, 59, 59))))
 def test_every_datetime_comes_back(parts: tuple[int, int, int, int, int, int]) -> None:
     raw = packed_datetime(*parts).to_bytes(5, "big")
-    assert decode.make_datetime2_reader(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
+    assert decode_values.make_datetime2_reader(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
 
 
 @settings(deadline=None)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool import convert
-from binlogtool.core.record_selection import Selection
+from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from tests.formats.mysql_binlog.server_state import State, state_of
 from tests.formats.mysql_binlog.workloads import FOLDER, Pair, Workload, cases, pair

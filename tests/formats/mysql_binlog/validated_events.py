@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
 from tests.verify_bytes import verify_bytes
 

@@ -10,7 +10,7 @@ import msgpack
 import zstandard
 
 import binlogtool
-from binlogtool.verification.verify import LogVerifyOptions
+from binlogtool.verification.verify_logs import LogVerifyOptions
 from binlogtool.verification.verify_report import FileReport
 from tests.verify_bytes import verify_bytes
 

@@ -8,16 +8,16 @@ from typing import Any
 from construct import Construct
 
 from binlogtool.format_api.schema_fields import MalformedError, TracePart
+from binlogtool.formats.tarantool.msgpack.decode_values import trace_value
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
     decode_value,
     encode_value,
-    get_remaining,
+    get_buffer_and_position,
     limit_depth,
     read_token,
 )
-from binlogtool.formats.tarantool.msgpack.values import trace_value
 from binlogtool.limits import Limits
 
 
@@ -25,7 +25,7 @@ class MpValue(Construct):  # type: ignore[misc]
     """Construct type of any value, as an `MpNode` tree."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> MpNode:
-        data, start, end, base = get_remaining(stream)
+        data, start, end, base = get_buffer_and_position(stream)
         try:
             value = decode_value(data, start, end)
         except MalformedError as error:

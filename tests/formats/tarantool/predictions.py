@@ -19,7 +19,7 @@ from typing import Any
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.prediction.predict_replay import ReplayResult
 
 POLICIES = {"server": "start", "force": "start_force"}
 SYSTEM = ("_space", "_index", "_cluster")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.core.record_selection import Record, RecordBlock
+from binlogtool.core.record_and_selection_types import Record, RecordBlock
 from tests.formats.tarantool import oracle
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.values import (
+from binlogtool.formats.tarantool.msgpack.decode_values import (
     decode_extension,
     format_datetime,
     format_decimal,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.msgpack.parse import (
     MpKind,
     MpNode,
@@ -21,7 +22,6 @@ from binlogtool.formats.tarantool.msgpack.parse import (
     read_uint,
     skip_value,
 )
-from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.limits import Limits
 from tests.formats.tarantool.mp_value import MpValue
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import Record
+from binlogtool.core.record_and_selection_types import Record
 from binlogtool.formats.tarantool import codes, schema
 from binlogtool.formats.tarantool.msgpack.parse import encode_value
 from binlogtool.formats.tarantool.rows.parse_rows import ParsedRow, parse_row

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import RecordBlock, Selection
 from binlogtool.findings import Severity
-from binlogtool.formats.tarantool.replay import replay
+from binlogtool.formats.tarantool.replay import replayer
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.predictions import Case, answer, cases
 
@@ -157,7 +157,7 @@ def test_diagnose_reports_what_a_start_depends_on_and_was_not_checked(corpus: Pa
 
 
 def test_more_rows_than_are_checked_are_reported(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MAX_CHECKED_ROWS", 100)
+    monkeypatch.setattr(replayer, "MAX_CHECKED_ROWS", 100)
     (found,) = binlogtool.diagnose([corpus / "tarantool-3.9" / "generated" / "chain3"]).logs
     (text,) = found.replays[0].details["startup"]["not_checked"]
     assert text == "not checked: rows against formats and keys (too many rows)"

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
+from binlogtool.repair.plan_types import RepairPlan, RepairPolicy, RepairResult
 from tests.formats.tarantool.server import Started, program, start
 from tests.harness import oracle
 from tests.sampling import EXHAUSTIVE, take_sample

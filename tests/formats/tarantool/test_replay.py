@@ -14,8 +14,8 @@ import pytest
 import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.tarantool.replay.loss_findings import REASONS
-from binlogtool.formats.tarantool.replay.replay import parse_position
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.formats.tarantool.replay.replayer import parse_position
+from binlogtool.prediction.predict_replay import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
 

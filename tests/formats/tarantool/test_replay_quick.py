@@ -13,8 +13,8 @@ import pytest
 
 import binlogtool
 from binlogtool.format_api import row_store_kernels
-from binlogtool.format_api.replay import encode_canonical
-from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
+from binlogtool.format_api.replay_rules import encode_canonical
+from binlogtool.formats.tarantool.msgpack.decode_values import get_fast_decoder
 from binlogtool.formats.tarantool.replay import replay_kernels
 from binlogtool.prediction.row_store import CompiledRowStore, ObjectNames, hash_row
 from binlogtool.schema import backends
@@ -290,7 +290,7 @@ def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         stop = source.randrange(len(data) + 1) if source.random() < 0.3 else len(data)
         made = []
-        for function in (replay_kernels.put_row_key, held.compile_kernel(replay_kernels.put_row_key)):
+        for function in (replay_kernels.write_row_key, held.compile_kernel(replay_kernels.write_row_key)):
             out = bytearray(200)
             made.append((function(data, 0, stop, known, 0, b"", out, 0, 150), bytes(out)))
         assert made[0] == made[1]

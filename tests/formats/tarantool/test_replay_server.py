@@ -15,8 +15,8 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.format_api.replay import encode_canonical
-from binlogtool.prediction.replay import ReplayResult
+from binlogtool.format_api.replay_rules import encode_canonical
+from binlogtool.prediction.predict_replay import ReplayResult
 from binlogtool.prediction.row_store import MODULUS, hash_row
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row

@@ -1,0 +1,342 @@
+"""Rows of a log for notebooks.
+
+DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as a table, without copying.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as compute
+from msgspec.structs import replace
+
+from binlogtool.core.apply_where import ColumnTracker
+from binlogtool.core.open_log import WHOLE_FILE, LogReader
+from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.errors import MissingExtraError, UsageError
+from binlogtool.export import records_to_arrow
+from binlogtool.export.manifest import MAX_LISTED_FINDINGS
+from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
+from binlogtool.export.read_one_table_as_arrow import TableRowReader, TableSearch, build_single_table_options
+from binlogtool.export.read_rows_of_one_file import iter_tables
+from binlogtool.export.records_to_arrow import RowLayout, read_row_parts, resize_batches
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from binlogtool.export.public_log_class import Log
+
+
+# --- Records of a log for notebooks ---
+
+
+class RecordRowSource:
+    """Source of one row for each record (`export.records_to_arrow`); damage gives no row."""
+
+    def __init__(self, view: RowLayout, selection: Selection) -> None:
+        self._view, self._selection = view, selection
+
+    def read_schema(self, log: LogReader) -> pa.Schema:
+        """Return the schema of the rows; it is called before rows are read."""
+        return self._view.read_schema
+
+    def build_batches(self, log: LogReader, on_finding: Callable[[FileFinding], None]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pass. on_finding: receives findings with their file."""
+        for part in read_row_parts(log, None, self._selection, WHOLE_FILE, self._view):
+            if isinstance(part, FileFinding):
+                on_finding(part)
+            elif isinstance(part, RecordBlock):
+                for findings in part.findings.values():
+                    for finding in findings:
+                        on_finding(FileFinding(part.file, finding))
+                yield from self._view.build_batches(part)
+            else:
+                yield part
+
+
+# --- Changed rows of one table for notebooks ---
+
+OnFinding = Callable[[FileFinding], None]
+
+
+class ChangedRowSource:
+    """Source of the changed rows of one table; damage and records that cannot be decoded give no rows."""
+
+    def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
+        self._name, self._options, self._selection = name, options, selection
+        self._reader: TableRowReader | None = None
+
+    def read_schema(self, log: Log) -> pa.Schema:
+        """Find the schema in one pass over the log.
+
+        Raises:
+            UsageError: the log does not contain the table.
+        """
+        search = TableSearch(self._name, self._options)
+        options = ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints)
+        search.read_older_files(log.paths, options)
+        known_tables = tuple(search.known_tables)
+        search.read_log(log, self._selection)
+        if not search.is_found and is_part_selected(self._selection):
+            search.read_log(log, Selection())
+        layout = search.make_layout()
+        self._reader = TableRowReader(self._options, layout, log.limits, known_tables=known_tables, keeps_all=False)
+        return layout.schema
+
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pass; see `RecordRowSource`."""
+        assert self._reader is not None
+
+        def report(item: FileFinding) -> bool:
+            on_finding(item)
+            return False
+
+        return self._reader.read_batches(log, "", self._selection, WHOLE_FILE, report)
+
+    def require_columns(self, where: str) -> None:
+        """Check that the table has the columns of a condition. Raises UsageError: it has not."""
+        assert self._reader is not None
+        tracker = ColumnTracker(where, self._name)
+        tracker.add_columns(field.name for field in self._reader.layout.fields)
+        tracker.require_known()
+
+
+# --- Rows of a log for notebooks ---
+
+_MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Range of `datetime` in microseconds: years 1 to 9999."""
+
+
+RowSource = RecordRowSource | ChangedRowSource
+
+
+class LogRows:
+    """Rows of a log, all with the same schema. Each iteration, export and query reads the log again.
+
+    Damage is skipped and reported in `findings`: the content of a file raises no exception.
+    """
+
+    def __init__(
+        self, log: Log, source: RowSource, selection: Selection, columns: Sequence[str], title: str
+    ) -> None:  # fmt: skip
+        self._log, self._source, self._selection, self._columns, self._title = log, source, selection, columns, title
+        self._allows_missing = False
+        self._schema: pa.Schema | None = None
+        self._findings: tuple[FileFinding, ...] | None = None
+        self._row_count: int | None = None
+
+    def allow_missing_columns(self) -> None:
+        """Return null for requested columns that the table does not have, and no row for a condition about one."""
+        self._allows_missing = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns; the columns of a table are found in one pass over the log.
+
+        Raises:
+            UsageError: the table or a column does not exist.
+            InputOutputError: a file cannot be read.
+        """
+        if self._schema is None:
+            with self._log.reopen() as log:
+                self._schema = _select_columns(
+                    self._source.read_schema(log), self._columns, self._title, allows_missing=self._allows_missing
+                )
+        return self._schema
+
+    @property
+    def findings(self) -> tuple[FileFinding, ...]:
+        """Findings about the log, as (file, finding); at most 1000.
+
+        They come from the last complete pass; if there was none yet, the log is read once.
+
+        Raises:
+            As `schema`.
+        """
+        if self._findings is None:
+            for _ in self._read_pass():
+                pass
+        return self._findings or ()
+
+    def batches(self, size: int = records_to_arrow.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
+
+        Raises:
+            UsageError: size is less than 1; no row is selected, and the log does not have a name in the selection
+                (a column, a transaction); and as `schema`.
+            InputOutputError: a file cannot be read any more.
+        """
+        if size < 1:
+            raise UsageError(f"batches of {size} rows: must be at least 1")
+        return resize_batches(self._read_pass(), size)
+
+    def _read_pass(self, *, all_columns: bool = False) -> Iterator[pa.RecordBatch]:
+        schema, findings, count = self.schema, list[FileFinding](), 0
+
+        def add_finding(trouble: FileFinding) -> None:
+            if len(findings) < MAX_LISTED_FINDINGS:
+                findings.append(trouble)
+
+        with self._log.reopen() as log:
+            for batch in self._source.build_batches(log, add_finding):
+                yield batch if all_columns else _conform_batch(batch, schema)
+                count += batch.num_rows
+        if not count:
+            self._require_known_names()
+        self._findings, self._row_count = tuple(findings), count
+
+    def _require_known_names(self) -> None:
+        """Check that the log has the names in the selection, which selected nothing. Raises UsageError: it has not."""
+        with self._log.reopen() as log:
+            if self._selection.where is not None:
+                if isinstance(self._source, ChangedRowSource) and not self._allows_missing:
+                    self._source.require_columns(self._selection.where)
+                log.require_columns(self._selection.where)
+            log.find_unmatched(replace(self._selection, where=None), 0).require_none()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
+        for batch in self.batches():
+            yield from _to_dictionaries(batch)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a new stream of batches (Arrow PyCapsule interface)."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def encode(self, form: str) -> Iterator[bytes]:
+        """Yield the rows as bytes while they are read. form: jsonl, csv or arrow (an Arrow IPC stream).
+
+        Raises:
+            UsageError: the form is unknown; and as `schema`.
+        """
+        from binlogtool.export.encode_rows import encode_batches
+
+        return encode_batches(form, self._title, self.schema, self.batches())
+
+    def text_rows(self, size: int, image: str = "after") -> Iterator[tuple[list[str], list[list[str | None]]]]:
+        """Yield (column names, at most `size` rows of texts) for display; None = NULL.
+
+        Unless columns were named, the columns about a change are only `txn`, `op`, `time`, and the key and operations
+        of changes that were logged without a row. image: the row image with which the rows were read.
+        """
+        from binlogtool.export.encode_rows import select_shown_columns, select_used_details, to_text_rows
+
+        for batch in resize_batches(self._read_pass(all_columns=True), size):
+            names = [name for name in self._columns if name in batch.schema.names] or [
+                *select_used_details(batch, ("txn",)),
+                *select_shown_columns(self.schema),
+                *select_used_details(batch, ("key", "ops", *(("unfit",) if image == "both" else ()))),
+            ]
+            yield names, to_text_rows(batch, names, image)
+
+    @property
+    def row_count(self) -> int | None:
+        """Number of rows in the last complete pass; None = no pass was completed yet."""
+        return self._row_count
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as a table in memory."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a pandas DataFrame in memory.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        _require_library("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return all rows as a polars DataFrame in memory.
+
+        Raises:
+            MissingExtraError: polars is not installed.
+        """
+        _require_library("polars")
+        import polars
+
+        return polars.DataFrame(self.to_arrow())  # keeps binlogtool's exceptions
+
+    def __repr__(self) -> str:
+        finding_text = "" if self._findings is None else f", {len(self._findings):,} findings"
+        return f"<rows of {self._title}{finding_text}>"
+
+
+def create_log_rows(
+    log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]
+) -> LogRows:
+    """Create the rows of a log; see `Log.rows`.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    if len(set(columns)) < len(columns):
+        raise UsageError("columns: a name is given twice")
+    if table is None:
+        if image is not None:
+            raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
+        records = RecordRowSource(records_to_arrow.create_layout(columns), selection)
+        return LogRows(log, records, selection, columns, "records")
+    typed_options = build_single_table_options(table, selection, image)
+    source = ChangedRowSource(table, typed_options, typed_selection(selection))
+    return LogRows(log, source, selection, columns, table)
+
+
+def find_tables(log: Log, selection: Selection) -> list[str]:
+    """Return the names of the tables in a log: tables with rows, and tables that are created."""
+    return list(dict.fromkeys(table.name for table in iter_tables(log, typed_selection(selection))))
+
+
+def _require_library(library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
+
+
+def _select_columns(schema: pa.Schema, columns: Sequence[str], title: str, *, allows_missing: bool) -> pa.Schema:
+    """Return the schema of the selected columns. title: of the rows. allows_missing: other columns are null.
+
+    Raises:
+        UsageError: a column does not exist.
+    """
+    if not allows_missing:
+        for name in columns:
+            _require_column(name, schema.names, title)
+    fields = [schema.field(name) if name in schema.names else pa.field(name, pa.null()) for name in columns]
+    return pa.schema(fields) if columns else schema
+
+
+def _require_column(name: str, known: Sequence[str], title: str) -> None:
+    """Raise UsageError if a requested column is not among the known ones. title: what has these columns."""
+    if name not in known:
+        suggestions = get_close_matches(name, known, 1)
+        text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(known)}"
+        raise UsageError(f"columns: there is no {name!r} in {title}; {text}")
+
+
+def _conform_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of a schema; those that the batch does not have are null."""
+    if set(schema.names) <= set(batch.schema.names):
+        return batch.select(schema.names)
+    columns = [batch[one.name] if one.name in batch.schema.names else pa.nulls(len(batch), one.type) for one in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except OverflowError:
+        columns = [_drop_out_of_range_times(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
+        return list(pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist())
+
+
+def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
+    """Return the times, with null for times outside the range of `datetime`."""
+    numbers = times.cast(pa.int64())
+    fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))
+    return compute.if_else(fits, times, pa.scalar(None, times.type))
