@@ -80,7 +80,7 @@ class ProgressListener(Protocol):
     def skip_files(self, path: str, files: Sequence[SkippedFile]) -> None:
         """Take note of the files of a directory that belong to none of its logs."""
 
-    def report_event(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Take note of an event that does not change the result."""
 
 

@@ -132,7 +132,7 @@ class ProgressDisplay:
         if files:
             self.skipped_files[path] = tuple(files)
 
-    def report_event(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Store a message about the work (see `core.report_progress`)."""
         self.work_messages.append(text)
 

@@ -82,7 +82,7 @@ class Scripted:
 class LastSequence(EffectReader):
     """Each table has one row: the sequence number of the last record that was applied."""
 
-    def of(self, records: DecodedRecords, index: int) -> Iterator[StateChange]:
+    def read_changes(self, records: DecodedRecords, index: int) -> Iterator[StateChange]:
         yield StateChange(
             records.envelope.object[index] or "", PUT, b"%d" % (index % 7), b"%d" % (records.envelope.seq[index] or 0)
         )
