@@ -12,7 +12,7 @@ from binlogtool.format_api.encode_json import encode_document
 from binlogtool.report.verify_and_plan_text import encode_verify_report
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness
-from tests.sampling import EXHAUSTIVE, take_sample
+from tests.sampling import take_sample
 
 SMALL = "mysql-binlog/generated/mysql-9.7/relay/relay.000007"
 KEPT = 3328
@@ -37,7 +37,7 @@ def directory(corpus: Path, top: Path, count: int) -> Path:
 @pytest.mark.full
 @pytest.mark.parametrize("form", take_sample(["json", "text"], 2))
 def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Path) -> None:
-    few, many = (1000, 3000) if EXHAUSTIVE else (1000, 2000)
+    few, many = 1000, 3000
     peaks = []
     for count in (few, many):
         status, peak, _, said = run(
