@@ -74,7 +74,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         except UsageError:
             report_statements(run, log, selection)
             raise
-        remaining, has_tables = selection.limit, bool(tables)
+        remaining, has_tables, nameless = selection.limit, bool(tables), list[str]()
         while tables:
             table = next(iter(tables))
             rows = tables.pop(table)  # which keeps the definitions of all tables
@@ -94,10 +94,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             if not rows.row_count and table in selection.objects:
                 run.print_diagnostic(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
-                run.print_diagnostic(
-                    f"{table}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
-                )
+                nameless.append(table)
             troubles += rows.findings
+        _report_nameless(run, nameless)
         report_statements(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
         if has_tables and (has_times or (is_empty and selection.where is not None)):
@@ -108,6 +107,16 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     report_unmatched_schema(run, options.paths, options.hints.read())
     _report_troubles(run, troubles)
     return run.status
+
+
+def _report_nameless(run: CommandRun, tables: Sequence[str]) -> None:
+    """Report the tables whose columns have no names, in one line."""
+    if len(tables) == 1:
+        run.print_diagnostic(f"{tables[0]}: its column names are unknown; give its CREATE TABLE with --schema FILE.sql")
+    elif tables:
+        run.print_diagnostic(
+            f"the column names of {join_names(tables)} are unknown; give their CREATE TABLE with --schema FILE.sql"
+        )
 
 
 def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
