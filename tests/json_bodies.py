@@ -7,8 +7,8 @@ from typing import Any
 
 from binlogtool.format_api.schema_fields import BodySchema
 from binlogtool.schema.backends import compile_generated
-from binlogtool.schema.instruction_set import U64
 from binlogtool.schema.json_body_codegen import generate_json_body
+from binlogtool.schema.schema_operations import U64
 
 
 class Guarded(bytearray):

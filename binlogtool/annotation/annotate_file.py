@@ -155,12 +155,12 @@ class AnnotationFilter:
     def select_frames(self, batch: Batch) -> Iterator[tuple[int, RecordRuns]]:
         """Yield (index in the batch, selected records) of the selected frames."""
         if self.target.at is not None:
-            yield from self._select_at(batch, self.target.at)
+            yield from self._select_frames_at(batch, self.target.at)
         elif self._filter is None:
             yield from ((frame, None) for frame in self._candidate_frames(batch))
         else:
             frames: Container[int] = self._candidate_frames(batch)
-            yield from (found for found in self._select_by_filter(batch, self._filter) if found[0] in frames)
+            yield from (found for found in self._select_frames_by_filter(batch, self._filter) if found[0] in frames)
 
     def _candidate_frames(self, batch: Batch) -> range | dict[int, None]:
         """Return the frames that match the options other than the selection."""
@@ -179,7 +179,7 @@ class AnnotationFilter:
         last = bisect_right(ends, int(ends[count - 1]) - self.target.context, 0, count)
         return dict.fromkeys([*range(first), *range(max(first, last), count)])
 
-    def _select_by_filter(
+    def _select_frames_by_filter(
         self, batch: Batch, record_filter: RecordFilter
     ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         decoder = BlockDecoder(self.file.path, self.file.format, self.file.layout, self.scan.limits)
@@ -197,7 +197,7 @@ class AnnotationFilter:
         if runs:
             yield frame, runs
 
-    def _select_at(self, batch: Batch, position: LogPosition) -> Iterator[tuple[int, RecordRuns]]:
+    def _select_frames_at(self, batch: Batch, position: LogPosition) -> Iterator[tuple[int, RecordRuns]]:
         if position.kind == "offset":
             first, count = position.value - batch.base, batch.frames.count
             start = bisect_right(batch.frames["end"], first, 0, count)

@@ -24,8 +24,8 @@ from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import FrameLevel, locate_flip, step_register, unshift_register
 from binlogtool.limits import KIB, MIB
-from binlogtool.schema.compile_frame_schema import find_leading_number
 from binlogtool.schema.frame_scan_loop import Backend, Scanner, StopReason
+from binlogtool.schema.lower_frame_schema import find_leading_number
 
 # --- Evidence about damage ---
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from binlogtool.schema.compile_frame_schema import LeadingNumber, find_leading_number
 from binlogtool.schema.frame_scan_loop import Backend, Scanner, StopReason
+from binlogtool.schema.lower_frame_schema import LeadingNumber, find_leading_number
 
 if TYPE_CHECKING:
     from binlogtool.core.open_file import Window

@@ -252,7 +252,7 @@ def _write_log_set(
     inputs: list[ManifestInput],
 ) -> Manifest:  # fmt: skip
     """Write binary log files with a common base name."""
-    from binlogtool.export.copy_transactions import BinlogJob
+    from binlogtool.export.copy_to_mariadb_binlog import BinlogJob
 
     job = BinlogJob(request, settings.max_binlog_size, settings.allow_rule_breaks)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
@@ -275,8 +275,8 @@ def _make_table_job(
         open_runner = partial(open_spark_runner, master=settings.master, session=settings.session)
     arguments = shape, open_runner, settings.on_step
     if message_options is not None:
-        from binlogtool.export.envelopes.message_lines import MessageLineJob, MessageLines
         from binlogtool.export.envelopes.messages_to_arrow import MessageRows
+        from binlogtool.export.envelopes.write_messages_by_tasks import MessageLineJob, MessageLines
 
         if shape.to == "jsonl":
             lines = MessageLines(message_options, None, has_types=False)
@@ -367,7 +367,7 @@ def _typed_options(
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
     if options.pop("merge", False):
-        return _merge_options(to, selection, image, messages, per_table=per_table)
+        return _build_current_row_options(to, selection, image, messages, per_table=per_table)
     if messages is not None and to in TABLE_TARGETS:
         return _message_table_options(selection, image, per_table=per_table)
     if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
@@ -386,7 +386,7 @@ def _typed_options(
     return build_typed_options(selection, image, per_table=per_table)
 
 
-def _merge_options(
+def _build_current_row_options(
     to: str, selection: Selection, image: str | None, messages: EnvelopeOptions | None, *, per_table: bool
 ) -> TypedRowOptions:
     """Return the options for the current rows of tables: of one if a single one is selected, otherwise per table."""
@@ -554,7 +554,7 @@ def _resolve_inputs(
     if breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:
-        from binlogtool.export.copy_transactions import check_log_selection, order_log_files
+        from binlogtool.export.copy_to_mariadb_binlog import check_log_selection, order_log_files
 
         check_log_selection(selection)
         return order_log_files(find_inputs(paths, format))

@@ -84,7 +84,7 @@ class FrameLevel(msgspec.Struct, frozen=True):
     """Outer chain of frames, which follow each other without gaps.
 
     Args:
-        schema: schema of one frame, which can be compiled (see `binlogtool.schema.compile_frame_schema`).
+        schema: schema of one frame, which can be compiled (see `binlogtool.schema.lower_frame_schema`).
         name: what the format calls a frame ("block", "entry"): the first part of every field path.
         columns: the schema's fields that the scanner emits, besides `offset`, `end` and `checksum` (1 right, 2 absent).
         sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.

@@ -16,12 +16,12 @@ from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
 from binlogtool.format_api.schema_fields import kernel
 from binlogtool.schema import native_library
 from binlogtool.schema.c_codegen import CLibrarySource
-from binlogtool.schema.compile_frame_schema import lower_schema
 from binlogtool.schema.frame_scan_loop import generate_walk
 from binlogtool.schema.json_body_codegen import ENVELOPE, MemberShape, make_member_shape
 from binlogtool.schema.json_line_codegen import CellCode as CellPlan
 from binlogtool.schema.json_line_codegen import LineCode as LinePlan
 from binlogtool.schema.json_line_codegen import MemberListCode as PickPlan
+from binlogtool.schema.lower_frame_schema import lower_schema
 
 WalkSchema = tuple[Any, tuple[str, ...]]
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.format_api.layout import Column, Kernel, zeroed_int64
-from binlogtool.schema.compile_frame_schema import lower_schema
 from binlogtool.schema.frame_scan_loop import Backend, Scanner, compute_scratch_size, find_checksums, generate_walk
-from binlogtool.schema.instruction_set import U64, Program, wrap_int64
+from binlogtool.schema.lower_frame_schema import lower_schema
 from binlogtool.schema.native_library import (
     KernelNames,
     NativeFunction,
@@ -29,6 +28,7 @@ from binlogtool.schema.native_library import (
     make_kernel_name,
     make_symbol,
 )
+from binlogtool.schema.schema_operations import U64, Program, wrap_int64
 
 # --- Native walks and kernels ---
 

@@ -28,9 +28,9 @@ import msgspec
 from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.schema_fields import ArrayType, bind_sink
 from binlogtool.schema import native_library
-from binlogtool.schema.instruction_set import I64_MAX, I64_MIN, U64, wrap_int64
 from binlogtool.schema.json_body_codegen import generate_json_kernel
 from binlogtool.schema.kernel_body_codegen import generate_fields_kernel
+from binlogtool.schema.schema_operations import I64_MAX, I64_MIN, U64, wrap_int64
 
 # --- Declared types of kernels ---
 

@@ -20,7 +20,8 @@ import msgspec
 from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Checksum, Column, ColumnTable, Kernel, zeroed_int64
 from binlogtool.format_api.schema_fields import SHORT, ScalarForm
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.native_library import KernelNames
+from binlogtool.schema.schema_operations import (
     MACHINE,
     Assign,
     AssignPosition,
@@ -50,7 +51,6 @@ from binlogtool.schema.instruction_set import (
     make_variable_names,
     wrap_int64,
 )
-from binlogtool.schema.native_library import KernelNames
 
 # --- Interface of generated scanners and backends ---
 
@@ -415,11 +415,11 @@ class _WalkWriter:
             line("o = p")
             line("while span < count:")
             with line.indent():
-                self._emit_span()
+                self._emit_loop_over_input_range()
             line("return k, span, o")
         return "\n".join([*self.tables, self.lines.join()])
 
-    def _emit_span(self) -> None:
+    def _emit_loop_over_input_range(self) -> None:
         line = self.lines
         line("limit = ends[span]")
         line("while p < limit and k < room:")

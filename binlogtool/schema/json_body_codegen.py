@@ -31,7 +31,8 @@ from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLa
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
 from binlogtool.schema.backends import compile_generated, get_native_backend
-from binlogtool.schema.compile_body_schema import (
+from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
+from binlogtool.schema.lower_body_schema import (
     ArgumentNumber,
     OutputBytes,
     OutputEnum,
@@ -44,8 +45,9 @@ from binlogtool.schema.compile_body_schema import (
     list_shown_members,
     lower_body,
 )
-from binlogtool.schema.compile_frame_schema import UnlowerableError
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.lower_frame_schema import UnlowerableError
+from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
+from binlogtool.schema.schema_operations import (
     MACHINE,
     Num,
     Repeat,
@@ -54,8 +56,6 @@ from binlogtool.schema.instruction_set import (
     iter_operations,
     wrap_int64,
 )
-from binlogtool.schema.kernel_body_codegen import MachineBodyGenerator
-from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 
 # --- Generated code that writes bodies as JSON ---
 

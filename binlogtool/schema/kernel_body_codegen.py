@@ -11,7 +11,8 @@ from construct import Construct
 
 from binlogtool.format_api.layout import Kernel
 from binlogtool.schema.backends import compile_generated
-from binlogtool.schema.compile_body_schema import (
+from binlogtool.schema.frame_scan_loop import format_load, format_scalar_form
+from binlogtool.schema.lower_body_schema import (
     BodyPosition,
     LoweredBody,
     OutputBytes,
@@ -19,9 +20,10 @@ from binlogtool.schema.compile_body_schema import (
     iter_all_fields,
     lower_body,
 )
-from binlogtool.schema.compile_frame_schema import UnlowerableError
-from binlogtool.schema.frame_scan_loop import format_load, format_scalar_form
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.lower_frame_schema import UnlowerableError
+from binlogtool.schema.native_library import KernelNames
+from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
+from binlogtool.schema.schema_operations import (
     MACHINE,
     CheckCount,
     Expr,
@@ -34,8 +36,6 @@ from binlogtool.schema.instruction_set import (
     SkipBytes,
     get_fixed_size,
 )
-from binlogtool.schema.native_library import KernelNames
-from binlogtool.schema.python_body_codegen import BodyCodeGenerator, FixedSizeOp, get_member_path
 
 
 class MachineBodyGenerator(BodyCodeGenerator):

@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.format_api.layout import Kernel, blake2b
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.schema_operations import (
     I64_MAX,
     I64_MIN,
     wrap_int64,
@@ -34,8 +34,8 @@ _COMPILER_MODULES = (
 _GENERATOR_MODULES = tuple(
     f"binlogtool.schema.{name}"
     for name in (
-        "python_body_codegen", "compile_body_schema", "compile_frame_schema", "json_body_codegen",
-        "kernel_body_codegen", "instruction_set", "frame_scan_loop",
+        "python_body_codegen", "lower_body_schema", "lower_frame_schema", "json_body_codegen",
+        "kernel_body_codegen", "schema_operations", "frame_scan_loop",
     )
 )  # fmt: skip
 """Modules that generate kernels from schemas."""

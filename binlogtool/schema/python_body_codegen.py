@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from construct import Construct
 
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat, ScalarForm, make_count_error
-from binlogtool.schema.compile_body_schema import (
+from binlogtool.schema.lower_body_schema import (
     ArgumentNumber,
     BodyPosition,
     LoweredBody,
@@ -35,8 +35,8 @@ from binlogtool.schema.compile_body_schema import (
     make_short_error,
     make_value_error,
 )
-from binlogtool.schema.compile_frame_schema import UnlowerableError
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.lower_frame_schema import UnlowerableError
+from binlogtool.schema.schema_operations import (
     PYTHON,
     U64,
     Assign,

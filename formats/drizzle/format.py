@@ -200,7 +200,7 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
-        json_line=LazyRef("drizzle.json_lines:create_json_line"),
+        json_line=LazyRef("drizzle.json_line_kernels:create_json_line"),
         start_record_text=lambda: make_record_text,
         sequence_name="transaction",
     ),

@@ -40,7 +40,7 @@ from binlogtool.format_api.layout import (
 from binlogtool.format_api.row_output_interfaces import RecordTableRows, TableColumn, TableReader, TableRow, TableSchema
 from binlogtool.format_api.schema_fields import make_unpacker
 from binlogtool.formats.eblob import FILE_PATTERNS, schema
-from binlogtool.formats.eblob.group_overwrite_records import (
+from binlogtool.formats.eblob.classify_overwrites_and_removals import (
     EblobRecord,
     EblobRecordKind,
     find_preceding_records,
@@ -353,7 +353,7 @@ class EblobFileContext(msgspec.Struct):
     Attributes:
         flags: flags of the file header.
         last_records: last records of a batch, by the number of the record after them, because a group may begin in one
-            batch and end in the next (`eblob.group_overwrite_records`).
+            batch and end in the next (`eblob.classify_overwrites_and_removals`).
         unreadable_header: the last offset without a record that was classified (`explain_damage`).
     """
 

@@ -53,7 +53,7 @@ FORMAT = Format(
         types=KIND_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        json_line=LazyRef("eblob.json_lines:json_line"),
+        json_line=LazyRef("eblob.json_line_kernels:json_line"),
         start_record_text=lambda: make_record_text,
     ),
     tables=TableSupport(EblobRecordTables, transactions=False),

@@ -34,9 +34,9 @@ from binlogtool.format_api.replay_rules import (
     encode_canonical,
     make_outcomes,
 )
+from binlogtool.formats.eblob.classify_overwrites_and_removals import EblobRecordKind
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
-from binlogtool.formats.eblob.group_overwrite_records import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 if TYPE_CHECKING:

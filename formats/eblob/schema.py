@@ -188,7 +188,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""Data structures that the record alone reveals; others depend on nearby records (`eblob.group_overwrite_records`)."""
+"""Data structures that the record alone reveals; others depend on `eblob.classify_overwrites_and_removals`."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:

@@ -11,9 +11,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
-from binlogtool.formats.eblob.decode import type_names
-from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
-from binlogtool.formats.eblob.group_overwrite_records import (
+from binlogtool.formats.eblob.classify_overwrites_and_removals import (
     EblobRecord,
     OverwriteGroupValidator,
     UsualGroupReader,
@@ -21,6 +19,8 @@ from binlogtool.formats.eblob.group_overwrite_records import (
     iter_records,
     remember_last_records,
 )
+from binlogtool.formats.eblob.decode import type_names
+from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
 from binlogtool.formats.eblob.schema import TARGET_SIZE
 
 if TYPE_CHECKING:

@@ -168,7 +168,7 @@ FORMAT = Format(
         types=TYPE_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        json_line=LazyRef("manticore.json_lines:create_json_line"),
+        json_line=LazyRef("manticore.json_line_kernels:create_json_line"),
         start_record_text=lambda: make_record_text,
         sequence_name="TID",
     ),

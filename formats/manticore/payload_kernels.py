@@ -340,7 +340,7 @@ _CODES = {4: "I", 8: "q"}
 _ZINT, _LOW_ZINT = Zint(), Varint()
 
 
-_TEXT_TABLE = LazyRef("manticore.json_lines:words")
+_TEXT_TABLE = LazyRef("manticore.json_line_kernels:words")
 
 
 def _create_leaf(
@@ -348,7 +348,7 @@ def _create_leaf(
 ) -> LeafFormat:
     return LeafFormat(
         None,
-        LazyRef(f"manticore.json_lines:{put}"),
+        LazyRef(f"manticore.json_line_kernels:{put}"),
         text_table=table,
         constant=constant,
         context_fields=given,

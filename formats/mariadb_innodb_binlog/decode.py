@@ -52,7 +52,7 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     GroupEventDecoder,
     read_commit_head,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler, column_slices
+from binlogtool.formats.mariadb_innodb_binlog.records.join_chunks_to_records import RecordAssembler, column_slices
 from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     BODY_READERS,
     ChunkJoinCodec,
@@ -709,7 +709,7 @@ class _StateSearch(msgspec.Struct):
 
 # --- JSON lines by compiled code ---
 
-_make_event_line = LazyRef("binlog_events.json_lines:make_event_line")
+_make_event_line = LazyRef("binlog_events.json_line_kernels:make_event_line")
 
 
 def json_line(context: IbbFileContext) -> JsonLine | None:

@@ -72,7 +72,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     supports_checksums,
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.join_chunks_to_records import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     NO_POSITION,
     CommitRecord,

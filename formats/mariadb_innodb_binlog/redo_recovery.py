@@ -30,7 +30,7 @@ from binlogtool.formats.innodb.redo_log import (
 )
 from binlogtool.formats.innodb.redo_records import BINLOG_SPACES, BINLOG_WRITE_END, RedoRecordType
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitScanner, read_commit_head
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.join_chunks_to_records import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CONTINUATION_FLAG,
     CRC_SIZE,

@@ -98,7 +98,7 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=decode_headers,
         extra_names=("header",),
-        json_line=LazyRef("tarantool.rows.json_lines:create_json_line"),
+        json_line=LazyRef("tarantool.rows.json_line_kernels:create_json_line"),
         start_record_text=lambda: make_record_text,
         sequence_name="LSN",
     ),

@@ -15,7 +15,8 @@ CONTAINERS = sorted(p.parent.name for p in FORMATS.glob("*/format.py"))
 LIBRARIES = sorted(p.name for p in FORMATS.iterdir() if (p / "__init__.py").is_file() and p.name not in CONTAINERS)
 LAYERS = (
     "wire_format", "values", "status_variables", "gtid", "crypt", "rows", "event_schemas", "write_mariadb_binlog",
-    "transactions.boundaries", "ddl", "decode", "transactions", "json_lines", "record_text", "sql", "replay", "changes",
+    "transactions.boundaries", "ddl", "decode", "transactions", "json_line_kernels", "record_text", "sql",
+    "replay", "changes",
 )  # fmt: skip
 """Packages and modules of `binlog_events`; each imports only those before it. `transactions.boundaries` reads single
 events, the rest of that package what `decode` keeps of many."""

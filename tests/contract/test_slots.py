@@ -29,7 +29,7 @@ ELSEWHERE = {
     "mariadb_innodb_binlog/validate/file.py": 2,
     "tarantool/msgpack/parse.py": 49,
     "tarantool/replay/replay_kernels.py": 37,
-    "tarantool/rows/json_lines.py": 25,
+    "tarantool/rows/json_line_kernels.py": 25,
     "tarantool/rows/parse_rows.py": 29,
     "tarantool/spaces/definitions.py": 2,
     "tarantool/validate/base_validator.py": 31,

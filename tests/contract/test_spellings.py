@@ -82,18 +82,18 @@ BY_KERNEL: dict[str, dict[str, str]] = {
             "decode_datetime2 decode_old_temporal decode_time2 decode_timestamp2 decode_value load_digit_group "
             "load_micros load_signed",
         "binlog_events/wire_format": "load_block_head load_lenenc",
-        "eblob/json_lines": "write_json_control_flags",
+        "eblob/json_line_kernels": "write_json_control_flags",
         "manticore/payload_kernels": "read_sized_number read_zint skip_text",
         "mariadb_innodb_binlog/schema": "read_compr_int",
         "tarantool/msgpack/parse":
             "load16 load32 load64 load_integer load_number read_length read_uint skip_number",
-        "tarantool/rows/json_lines": "write_json_scalar",
+        "tarantool/rows/json_line_kernels": "write_json_scalar",
         "tarantool/rows/parse_rows": "read_row_header",
         "tarantool/validate/base_validator": "read_sortable_integer",
     },
     LISTED: {
         "manticore/payload_kernels": "read_body",
-        "manticore/json_lines": "get_value_width write_json_documents write_json_list write_json_value",
+        "manticore/json_line_kernels": "get_value_width write_json_documents write_json_list write_json_value",
     },
     LETTERS: {
         "binlog_events/sql/kernels/event_statement_kernels": "is_begin",
@@ -109,7 +109,7 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "binlog_events/sql/kernels/row_statement_kernels": "contains_table_id",
         "binlog_events/sql/kernels/event_statement_kernels": "find_statement_end write_query_session",
         "binlog_events/transactions/transaction_kernels": "find_map_number",
-        "eblob/json_lines": "classify_batch",
+        "eblob/json_line_kernels": "classify_batch",
         "mysql_binlog/validate/kernels": "track_rows_event_if_valid track_table_map_if_unchanged",
     },
     NO_SCHEMA: {

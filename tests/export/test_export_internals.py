@@ -29,7 +29,7 @@ from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import append_new_records as append_module
 from binlogtool.export import (
     atomic_output,
-    copy_transactions,
+    copy_to_mariadb_binlog,
     incremental_positions,
     table_files,
     table_router,
@@ -151,7 +151,7 @@ def test_transactions_before_the_first_selected_one_are_the_state_of_the_new_log
 def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_they_are_notes(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = copy_transactions.BinlogJob._verify_log
+    verify = copy_to_mariadb_binlog.BinlogJob._verify_log
 
     def verify_and_add(self: Any, paths: Any, options: Any) -> Any:
         yield from verify(self, paths, options)
@@ -160,7 +160,7 @@ def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_the
                 finding = make_finding("torn-tail", 7, 1, "text", severity=severity)
                 yield "/x/binlog.000001", finding
 
-    monkeypatch.setattr(copy_transactions.BinlogJob, "_verify_log", verify_and_add)
+    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogJob, "_verify_log", verify_and_add)
     done = copy_log(log, tmp_path / "new")
     assert {check.name: check.detail for check in done.checks}["verified"] == "errors 0, warnings 2, notes 1"
     assert done.finding_counts["torn-tail"] == 2
@@ -170,18 +170,18 @@ def test_findings_of_the_new_log_are_counted_by_severity_and_repeated_unless_the
 def test_a_new_log_that_reads_back_with_fewer_transactions_is_refused(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Forgetful(copy_transactions.TransactionDigest):
+    class Forgetful(copy_to_mariadb_binlog.TransactionDigest):
         def add(self, group: Any) -> None:
             pass
 
-    made = copy_transactions.BinlogJob._read_back
+    made = copy_to_mariadb_binlog.BinlogJob._read_back
 
     def read_back(self: Any, writer: Any) -> Any:
         with monkeypatch.context() as patched:
-            patched.setattr(copy_transactions, "TransactionDigest", Forgetful)
+            patched.setattr(copy_to_mariadb_binlog, "TransactionDigest", Forgetful)
             yield from made(self, writer)
 
-    monkeypatch.setattr(copy_transactions.BinlogJob, "_read_back", read_back)
+    monkeypatch.setattr(copy_to_mariadb_binlog.BinlogJob, "_read_back", read_back)
     with pytest.raises(InputOutputError, match="0 groups of 0 events were read back, but 3 of 9 were read"):
         copy_log(log, tmp_path / "new")
     assert sorted(os.listdir(tmp_path)) == ["log"]

@@ -10,7 +10,7 @@ import pytest
 from binlogtool.format_api.json_text_kernels import build_name_table
 from binlogtool.formats.binlog_events.sql.kernels import event_statement_kernels
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import ScriptMemory
-from binlogtool.formats.tarantool.rows.json_lines import write_space_member, write_transaction_member
+from binlogtool.formats.tarantool.rows.json_line_kernels import write_space_member, write_transaction_member
 
 
 @pytest.mark.parametrize("room", range(60))

@@ -49,7 +49,12 @@ SUITES = (
     ),
     Suite(
         (
-            *("export.append_new_records", "export.atomic_output", "export.convert_logs", "export.copy_transactions"),
+            *(
+                "export.append_new_records",
+                "export.atomic_output",
+                "export.convert_logs",
+                "export.copy_to_mariadb_binlog",
+            ),
             *("export.incremental_positions", "export.manifest", "export.write_json_sql_raw", "export.output_options"),
             *(
                 "export.records_to_arrow",

@@ -46,7 +46,7 @@ from binlogtool.format_api.schema_fields import (
     make_flag_condition,
     make_unpacker,
 )
-from binlogtool.schema.compile_frame_schema import UnlowerableError
+from binlogtool.schema.lower_frame_schema import UnlowerableError
 from binlogtool.schema.python_body_codegen import make_decoder, make_fields_reader
 from tests.json_bodies import json_of
 

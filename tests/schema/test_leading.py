@@ -7,7 +7,7 @@ import struct
 import pytest
 from construct import Bytes, Check, Int8ul, Int16ub, Int32ul, Struct, Switch, Tell, this
 
-from binlogtool.schema.compile_frame_schema import find_leading_number
+from binlogtool.schema.lower_frame_schema import find_leading_number
 
 FRAME = Struct(
     "at" / Tell,

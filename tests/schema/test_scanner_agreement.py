@@ -65,8 +65,8 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.schema import frame_scan_loop as scanner_module
 from binlogtool.schema.backends import PythonBackend
-from binlogtool.schema.compile_frame_schema import lower_schema
 from binlogtool.schema.frame_scan_loop import Scanner, ScanStop, StopReason
+from binlogtool.schema.lower_frame_schema import lower_schema
 from tests.compiling import CompilingBackend
 
 HOSTILE = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)

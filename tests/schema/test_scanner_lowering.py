@@ -32,8 +32,8 @@ from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.schema_fields import CrcCheck
 from binlogtool.schema import frame_scan_loop as scanner_module
 from binlogtool.schema.backends import PythonBackend
-from binlogtool.schema.compile_frame_schema import UnlowerableError, lower_schema
 from binlogtool.schema.frame_scan_loop import ScanStop, StopReason
+from binlogtool.schema.lower_frame_schema import UnlowerableError, lower_schema
 from tests.compiling import CompilingBackend
 
 BACKENDS: list[Any] = [PythonBackend(), CompilingBackend()]

@@ -13,7 +13,7 @@ from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.export.envelopes.canal import CanalEncoder
 from binlogtool.export.envelopes.convert_values import ChangeMessage
 from binlogtool.export.envelopes.debezium import DebeziumEncoder
-from binlogtool.export.envelopes.debezium_rows import DebeziumRowEncoder
+from binlogtool.export.envelopes.debezium_from_cells import DebeziumRowEncoder
 from binlogtool.export.envelopes.maxwell import MaxwellEncoder
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
 from binlogtool.export.sql_script_output import refuse_record_filters

@@ -157,7 +157,7 @@ class HeaderEvidence:
         self.known_prefixes: set[bytes] = set()
         """Bytes of type and server id, as stored in a header."""
 
-    def add_header(self, header: bytes) -> None:
+    def remember_known_header(self, header: bytes) -> None:
         """Record type and server id of an event."""
         if len(self.server_ids) < _MAX_SERVER_IDS:
             self.server_ids.add(int.from_bytes(header[5:9], "little"))
@@ -352,7 +352,7 @@ class EventDecryptor:
             and evidence.is_plausible(header)
             and self._is_plausible_event_start(offset + read_event_size(raw), position_shift)
         ):
-            evidence.add_header(header)
+            evidence.remember_known_header(header)
             return EncryptedEventStart(offset, position_shift)
         return None
 

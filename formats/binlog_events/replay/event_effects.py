@@ -174,11 +174,11 @@ class EventEffects(EffectReader):
             if not (ddl.is_conditional and has_file):
                 self._store_created_table(ddl.created, ddl)
         elif ddl.altered is not None and not ddl.clauses.keeps_rows:
-            self._note_altered(ddl.altered, ddl)
+            self._mark_altered_rows_unknown(ddl.altered, ddl)
         for old_name, new_name in ddl.renames:
             yield self._rename_table(old_name, new_name)
 
-    def _note_altered(self, table: str, ddl: ParsedDdl) -> None:
+    def _mark_altered_rows_unknown(self, table: str, ddl: ParsedDdl) -> None:
         """Mark the rows of an altered table, and of one that is exchanged with its partition, as unknown."""
         if ddl.may_change_key:
             self._forget_definition(table)

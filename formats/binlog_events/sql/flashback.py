@@ -34,7 +34,7 @@ from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, ge
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql import client_statements
+from binlogtool.formats.binlog_events.sql import client_safe_statements
 from binlogtool.formats.binlog_events.sql.row_statements import (
     Image,
     ImageValue,
@@ -494,10 +494,12 @@ class FlashbackScript(msgspec.Struct):
         if self.description is None:
             return b""
         mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-        head = client_statements.format_script_header(self.description.server_version)
+        head = client_safe_statements.format_script_header(self.description.server_version)
         session = ScriptSession().set_for_rows(0, 0, self.description)
         return (
-            head + b"".join(map(client_statements.terminate_statement, [mode, *session])) + self._format_description()
+            head
+            + b"".join(map(client_safe_statements.terminate_statement, [mode, *session]))
+            + self._format_description()
         )
 
     def _format_description(self) -> bytes:
@@ -505,9 +507,9 @@ class FlashbackScript(msgspec.Struct):
         is_needed, self.needs_description = self.needs_description, False
         if not is_needed or self.description is None:
             return b""
-        statements = client_statements.terminate_statement(format_description_binlog(self.description))
+        statements = client_safe_statements.terminate_statement(format_description_binlog(self.description))
         if has_gtids(self.description):  # a BINLOG statement leaves gtid_next unset
-            statements += client_statements.terminate_statement(SET_GTID_AUTOMATIC)
+            statements += client_safe_statements.terminate_statement(SET_GTID_AUTOMATIC)
         return statements
 
     # -- one record ----------------------------------------------------------------------------------------------------
@@ -543,8 +545,8 @@ class FlashbackScript(msgspec.Struct):
         text = self._format_description()
         if self.description is None:
             text += (
-                client_statements.terminate_statement(b"SET @@session.pseudo_slave_mode=0")
-                + client_statements.SCRIPT_FOOTER
+                client_safe_statements.terminate_statement(b"SET @@session.pseudo_slave_mode=0")
+                + client_safe_statements.SCRIPT_FOOTER
             )
         self.description = context.description
         self.definitions.load_start(context.tracker.maps.history)
@@ -584,7 +586,7 @@ class FlashbackScript(msgspec.Struct):
         if not changed:
             return b""
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
-        return note + client_statements.terminate_statement(b"START TRANSACTION")
+        return note + client_safe_statements.terminate_statement(b"START TRANSACTION")
 
     # -- reversed changes ----------------------------------------------------------------------------------------------
 
@@ -738,7 +740,7 @@ class FlashbackScript(msgspec.Struct):
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
         is_first, self.changed = not self.changed, True
-        return text + (client_statements.terminate_statement(b"COMMIT") if is_first else b"")
+        return text + (client_safe_statements.terminate_statement(b"COMMIT") if is_first else b"")
 
     @staticmethod
     def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:
@@ -779,11 +781,11 @@ class FlashbackScript(msgspec.Struct):
             self.needs_description = True
             statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
             self.sizes.add_statements(statements)
-            return b"".join(map(client_statements.terminate_statement, statements)), True
+            return b"".join(map(client_safe_statements.terminate_statement, statements)), True
         self.sizes.add_statements(statements)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
         before, after = wrap_row_flags(flags, description)
-        return b"".join(map(client_statements.terminate_statement, [*before, *statements, *after])), False
+        return b"".join(map(client_safe_statements.terminate_statement, [*before, *statements, *after])), False
 
     # -- unselected changes --------------------------------------------------------------------------------------------
 

@@ -268,7 +268,7 @@ def escape_byte(c: int) -> int:
 def write_string_literal(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, out_pos: int) -> int:
     """Write a text as a string literal in UTF-8.
 
-    Text that may contain a client's delimiter (see `sql.client_statements`) is rejected.
+    Text that may contain a client's delimiter (see `sql.client_safe_statements`) is rejected.
 
     Args:
         highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.

@@ -34,7 +34,7 @@ from binlogtool.formats.binlog_events.rows.rows_event import (
     select_rows,
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql.client_statements import has_lossy_backslashes
+from binlogtool.formats.binlog_events.sql.client_safe_statements import has_lossy_backslashes
 from binlogtool.formats.binlog_events.sql.format_literals import (
     format_changed_json,
     format_condition,

@@ -41,8 +41,8 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_mysql_gtid,
 )
 from binlogtool.formats.binlog_events.rows.rows_event import count_rows
-from binlogtool.formats.binlog_events.sql import client_statements
-from binlogtool.formats.binlog_events.sql.client_statements import (
+from binlogtool.formats.binlog_events.sql import client_safe_statements
+from binlogtool.formats.binlog_events.sql.client_safe_statements import (
     has_lossy_backslashes,
     is_stored_program,
     reason_to_leave_out,
@@ -137,13 +137,15 @@ class ScriptFrame(msgspec.Struct):
         if previous is not None and _description_key(previous) == _description_key(description):
             return b""
         if not description.event:
-            return b"" if previous is not None else client_statements.format_script_header("a server")
-        text = b"" if previous is not None else client_statements.format_script_header(description.server_version)
+            return b"" if previous is not None else client_safe_statements.format_script_header("a server")
+        text = b"" if previous is not None else client_safe_statements.format_script_header(description.server_version)
         text += (
-            client_statements.terminate_safe(b"ROLLBACK") if description.create_timestamp or previous is None else b""
+            client_safe_statements.terminate_safe(b"ROLLBACK")
+            if description.create_timestamp or previous is None
+            else b""
         )
-        text += client_statements.terminate_safe(format_description_binlog(description))
-        return text + (client_statements.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
+        text += client_safe_statements.terminate_safe(format_description_binlog(description))
+        return text + (client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
 
     def note_missing(self, description: str) -> None:
         """Record a part of the log that is missing."""
@@ -156,11 +158,11 @@ class ScriptFrame(msgspec.Struct):
         `stopped`: why the script ends before the end of the log.
         """
         last = (
-            client_statements.terminate_safe(SET_GTID_AUTOMATIC)
+            client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC)
             if self.announced is not None and has_gtids(self.announced)
             else b""
         )
-        last += session.restore() + client_statements.SCRIPT_FOOTER
+        last += session.restore() + client_safe_statements.SCRIPT_FOOTER
         lines = map(sanitize_line, (*self.missing, *stopped))
         return last + b"".join(f"# {text}\n".encode("ascii", "backslashreplace") for text in lines)
 
@@ -425,13 +427,16 @@ class EventStatementWriter:
             Unwritable: clients or servers would misread the text.
         """
         charset, mode = self.session.charset, self.session.sql_mode
-        text, reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
-        if reason is not None and client_statements.is_same_without_escapes(sql, charset, mode):
+        text, reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
+        if reason is not None and client_safe_statements.is_same_without_escapes(sql, charset, mode):
             return self._check_text_without_escapes(sql, reason, is_load_data=is_load_data)
         reason = reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
         if reason is not None:
             raise Unwritable(reason)
-        return [*(self.session.repeat_sql_mode() if client_statements.is_mode_dependent(sql, charset) else ()), text]
+        return [
+            *(self.session.repeat_sql_mode() if client_safe_statements.is_mode_dependent(sql, charset) else ()),
+            text,
+        ]
 
     def _check_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
         """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: names have backslashes at line ends.
@@ -443,12 +448,12 @@ class EventStatementWriter:
             Unwritable: clients disagree even then, or it defines a stored program, which keeps its sql_mode.
         """
         charset, mode = self.session.charset, self.session.sql_mode | NO_BACKSLASH_ESCAPES
-        text, other_reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
+        text, other_reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
         other_reason = other_reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
         if other_reason is not None or is_stored_program(sql, charset, mode):
             raise Unwritable(reason)
         before, after = self.session.set_no_backslash_escapes(mode)
-        return [*before, TerminatedStatement((client_statements.terminate_statement(text, charset),)), *after]
+        return [*before, TerminatedStatement((client_safe_statements.terminate_statement(text, charset),)), *after]
 
     def _write_use(self, database: bytes, flags: int) -> list[bytes]:
         """Return the USE statement for a database that is not the current one of the session."""
@@ -464,13 +469,15 @@ class EventStatementWriter:
         target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
         if _PLAIN_NAME.fullmatch(name):
             return [*statements, b"USE" + target]
-        hidden, reason = client_statements.make_client_safe_or_explain(
+        hidden, reason = client_safe_statements.make_client_safe_or_explain(
             b"/*!USE*/" + target, self.session.client_charset, mode
         )
         if reason is not None:
             raise Unwritable(f"the name of its database cannot be written: {reason}")
         before, after = (
-            self.session.set_no_backslash_escapes(mode) if client_statements.has_lossy_backslashes(name) else ([], [])
+            self.session.set_no_backslash_escapes(mode)
+            if client_safe_statements.has_lossy_backslashes(name)
+            else ([], [])
         )
         return [*statements, *before, hidden, *after]
 
@@ -733,7 +740,7 @@ class SqlScript(EventStatementWriter):
             statements, self.session.charset if context.event.code in STATEMENT_EVENTS else None
         )
         if statements and self.transaction.begin_implied(context):
-            parts.insert(0, client_statements.terminate_safe(b"START TRANSACTION"))
+            parts.insert(0, client_safe_statements.terminate_safe(b"START TRANSACTION"))
         if statements or comments or context.event.code in GTID_EVENTS or context.event.code == _T.FORMAT_DESCRIPTION:
             parts[:0] = [format_event_comment(context), comments]
         text = self.script_filter.release_text(
@@ -763,11 +770,11 @@ class SqlScript(EventStatementWriter):
         self._discard_transaction()
         rollback = self.transaction.take_rollback()
         note = b"# the rest of this transaction is missing\n" if rollback else b""
-        return note + b"".join(map(client_statements.terminate_safe, rollback))
+        return note + b"".join(map(client_safe_statements.terminate_safe, rollback))
 
     def _commit_implied(self, owner: TransactionOwner) -> bytes:
         """Return COMMIT for a transaction that this script began itself, when another transaction begins."""
-        return client_statements.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
+        return client_safe_statements.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
 
     # -- statements ----------------------------------------------------------------------------------------------------
 

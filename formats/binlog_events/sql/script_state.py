@@ -26,8 +26,8 @@ from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext,
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
 from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql import client_statements
-from binlogtool.formats.binlog_events.sql.client_statements import STATEMENT_END
+from binlogtool.formats.binlog_events.sql import client_safe_statements
+from binlogtool.formats.binlog_events.sql.client_safe_statements import STATEMENT_END
 from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
@@ -545,7 +545,7 @@ def terminate_statements(statements: Sequence[Statement], charset: str | None) -
         parts += (
             statement
             if isinstance(statement, TerminatedStatement)
-            else (client_statements.terminate_statement(statement, charset if i == len(statements) - 1 else None),)
+            else (client_safe_statements.terminate_statement(statement, charset if i == len(statements) - 1 else None),)
         )
     return parts
 

@@ -59,8 +59,8 @@ from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     NUMBER,
     STAMPED,
 )
-from binlogtool.formats.binlog_events.sql import client_statements
-from binlogtool.formats.binlog_events.sql.client_statements import DELIMITER, UTF8MB4
+from binlogtool.formats.binlog_events.sql import client_safe_statements
+from binlogtool.formats.binlog_events.sql.client_safe_statements import DELIMITER, UTF8MB4
 from binlogtool.formats.binlog_events.sql.format_literals import (
     UTF8MB4_COMPATIBLE_CHARSETS,
     UTF8MB4_SAFE_CHARSETS,
@@ -327,7 +327,7 @@ class SessionTransitions:
         request = QueryRequest(block, gap, inside)
         if inside:
             session = ScriptSession(variables={SQL_MODE: str(status["sql_mode"])})
-            set_mode = b"".join(map(client_statements.terminate_safe, session.repeat_sql_mode()))
+            set_mode = b"".join(map(client_safe_statements.terminate_safe, session.repeat_sql_mode()))
             request = replace(request, has_escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, set_mode=set_mode)
         if request in self._query_requests or len(self._query_requests) == _MAX_QUERY_REQUESTS:
             return False
@@ -386,12 +386,12 @@ class SessionTransitions:
             statements = session.set_for_query(
                 QuerySession(decode_status_variables(request.block), 0, 0, request.inside), self._description
             )
-            is_plain = client_statements.terminate_statement(
+            is_plain = client_safe_statements.terminate_statement(
                 b"BEGIN", session.charset
-            ) == client_statements.terminate_safe(b"BEGIN")
+            ) == client_safe_statements.terminate_safe(b"BEGIN")
             if (
                 not is_plain
-                or client_statements.make_client_safe_or_explain(b"BEGIN", session.charset, session.sql_mode)[1]
+                or client_safe_statements.make_client_safe_or_explain(b"BEGIN", session.charset, session.sql_mode)[1]
                 is not None
             ):
                 return -1, b""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.gtid.gtid_events import MariadbGtid, MysqlGtid
-from binlogtool.formats.binlog_events.sql.client_statements import (
+from binlogtool.formats.binlog_events.sql.client_safe_statements import (
     UTF8MB4,
     client_charset,
     format_charset_command,

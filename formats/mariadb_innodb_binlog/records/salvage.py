@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     read_event_size,
 )
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventAssembler, EventGroup
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.join_chunks_to_records import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     BODY_READERS,
     IbbPosition,
@@ -264,7 +264,7 @@ _NO_OOB_BYTE = 0
 """First byte of a COMMIT record that has no out-of-band data."""
 
 
-class _SalvagePageStore(PageStore):
+class _UnprovenPageRecorder(PageStore):
     """Reads pages of any file of the log, including unproven ones.
 
     `used`: unproven pages that were read, and why they are unproven.
@@ -301,7 +301,7 @@ class IbbSalvagedEvents:
     ) -> None:
         self._context = context
         self._records = IbbSalvagedRecords(context, compile_kernel, correct_page)
-        self._pages = _SalvagePageStore(context, correct_page)
+        self._pages = _UnprovenPageRecorder(context, correct_page)
         self._groups = CommitGroupReader(context, self._pages)
         self._events = EventAssembler(context, compile_kernel)
 

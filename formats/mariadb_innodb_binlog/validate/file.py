@@ -29,7 +29,7 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     read_gtid_flags,
     report_unreadable_group,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import column_slices
+from binlogtool.formats.mariadb_innodb_binlog.records.join_chunks_to_records import column_slices
 from binlogtool.formats.mariadb_innodb_binlog.records.parse_records import (
     CommitRecord,
     IbbGtid,
@@ -382,7 +382,7 @@ class IbbFileValidator:
         yield from self._check_unusual_commit(locate_record(batch, numbers.record_index, self.number), batch, numbers)
 
     def _check_commit_marks(self, batch: Batch, index: int, xid: int, *, joined: bool) -> Findings:
-        for anomaly in self.log_state.marks.check_group(xid, joined=joined):
+        for anomaly in self.log_state.marks.check_group(xid, has_foreign_events=joined):
             record = locate_record(batch, index, self.number)
             yield report_record(
                 record, anomaly.id, anomaly.diagnosis, anomaly.text, Severity.NOTE

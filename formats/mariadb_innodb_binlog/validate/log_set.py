@@ -164,14 +164,14 @@ class CommitMarkChecker(msgspec.Struct):
         """Forget all XIDs, because a restarted server counts from the beginning."""
         self._recent.clear()
 
-    def check_group(self, xid: int, *, joined: bool) -> Iterator[CommitAnomaly]:
+    def check_group(self, xid: int, *, has_foreign_events: bool) -> Iterator[CommitAnomaly]:
         """Check the next group.
 
         Args:
             xid: XID of the group; 0 = it has none.
-            joined: see `event_groups.CommitNumbers`.
+            has_foreign_events: see `event_groups.CommitNumbers`.
         """
-        if joined:
+        if has_foreign_events:
             text = "the group contains events of another transaction without a GTID event before them"
             yield CommitAnomaly("incomplete-transaction", "no-gtid", text)
         if not xid:

@@ -144,7 +144,7 @@ class ReplayedSpaces:
         self._triggers: Mapping[int, Callable[..., None]] = {
             BOX_SPACE_ID: self._on_replace_space, BOX_INDEX_ID: self._on_replace_index,
             BOX_TRUNCATE_ID: self._on_replace_truncate,
-            BOX_SCHEMA_ID: self._on_replace_schema, BOX_CLUSTER_ID: self._on_replace_cluster,
+            BOX_SCHEMA_ID: self._check_replicaset_uuid_change, BOX_CLUSTER_ID: self._on_replace_cluster,
         }  # fmt: skip
 
     @property
@@ -526,7 +526,7 @@ class ReplayedSpaces:
         for key in list(self.store.get_rows(space.number).rows):
             self.store.store_row(space, key, None)
 
-    def _on_replace_schema(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
+    def _check_replicaset_uuid_change(self, before: list[Any] | None, row: list[Any] | None, kind: str) -> None:
         """Check a change of `_schema` (`on_replace_dd_schema`)."""
         key = (row if row is not None else before or [""])[0]
         if key in ("cluster", "replicaset_uuid"):

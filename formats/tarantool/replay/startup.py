@@ -40,7 +40,7 @@ from binlogtool.formats.tarantool.replay.simulated_xlog_reader import (
 )
 from binlogtool.formats.tarantool.schema import HeaderText
 from binlogtool.formats.tarantool.spaces.catalog import SpaceCatalog
-from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState
+from binlogtool.formats.tarantool.spaces.vylog_state import LsmTree, VinylRun, VylogState
 from binlogtool.formats.tarantool.validate.vinyl import IndexFacts, RunFacts, VylogFacts
 
 __all__ = ["OpenedIndex", "VinylFault", "VinylRecovery", "read_vylog_state"]

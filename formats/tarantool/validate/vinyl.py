@@ -29,7 +29,7 @@ from binlogtool.formats.tarantool.codes import (
 from binlogtool.formats.tarantool.decode import decode_body_tree
 from binlogtool.formats.tarantool.msgpack.decode_values import to_python
 from binlogtool.formats.tarantool.msgpack.parse import MpKind, MpNode
-from binlogtool.formats.tarantool.spaces.vylog import LsmTree, VinylRun, VylogState, get_number
+from binlogtool.formats.tarantool.spaces.vylog_state import LsmTree, VinylRun, VylogState, get_number
 from binlogtool.formats.tarantool.validate.base_validator import RowLocation, TarantoolValidator
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.format_api.schema_fields import load_uint32
-from binlogtool.formats.drizzle import json_lines
-from binlogtool.formats.drizzle.json_lines import is_plain_message, write_json_message
+from binlogtool.formats.drizzle import json_line_kernels
+from binlogtool.formats.drizzle.json_line_kernels import is_plain_message, write_json_message
 from binlogtool.schema.backends import get_native_backend
 from tests.export.native_rows import same as same_rows
 from tests.formats.drizzle.walk import entries
@@ -84,7 +84,7 @@ def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
     """Plain Python refuses what lies outside; whatever is not said to be plain may be anything."""
-    rng, texts, fitted = random.Random(seed), json_lines.create_texts(), 0
+    rng, texts, fitted = random.Random(seed), json_line_kernels.create_texts(), 0
     for one in messages():
         data = bytearray(one[: rng.randrange(len(one) + 1)] if rng.random() < 0.5 else one)
         for _ in range(rng.randrange(3)):

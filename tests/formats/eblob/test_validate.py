@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.eblob import group_overwrite_records as groups_module
-from binlogtool.formats.eblob.group_overwrite_records import MAX_UNFINISHED
+from binlogtool.formats.eblob import classify_overwrites_and_removals as groups_module
+from binlogtool.formats.eblob.classify_overwrites_and_removals import MAX_UNFINISHED
 from tests.formats.eblob.make import control, header, key, noticed, overwrite, record, remove, verified, write
 
 KEY_DIFFERS = "control block key differs from record key"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.sql import client_statements
+from binlogtool.formats.binlog_events.sql import client_safe_statements
 from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
 from tests.formats.mysql_binlog.script_attack import MARKS
 from tests.formats.mysql_binlog.server import Programs, Server
@@ -28,7 +28,7 @@ def texts(seed: int) -> Iterator[bytes]:
     chance = random.Random(seed)
     while True:
         pieces = (chance.choice(MARKS) for _ in range(chance.randint(1, 7)))
-        text, why = client_statements.make_client_safe_or_explain(
+        text, why = client_safe_statements.make_client_safe_or_explain(
             chance.choice(BEGINNINGS) + b"".join(pieces), "utf8mb4", 0
         )
         if why is None:
@@ -39,7 +39,7 @@ def texts(seed: int) -> Iterator[bytes]:
 def test_what_stands_behind_a_text_is_a_statement_of_its_own(programs: Programs, seed: int, tmp_path: Path) -> None:
     script, source = b"DELIMITER /*!*/;\n", texts(seed)
     for number in range(MOST):
-        script += client_statements.terminate_statement(next(source)) + client_statements.terminate_safe(
+        script += client_safe_statements.terminate_statement(next(source)) + client_safe_statements.terminate_safe(
             b"SELECT 'behind %d'" % number
         )
     options = ("--skip-networking", "--skip-log-bin", "--general-log=1", "--log-output=TABLE")

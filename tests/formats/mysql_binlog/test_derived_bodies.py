@@ -29,7 +29,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_mysql_gtid,
     read_previous_gtids,
 )
-from binlogtool.formats.binlog_events.json_lines import _FREQUENT_BODIES
+from binlogtool.formats.binlog_events.json_line_kernels import _FREQUENT_BODIES
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.formats.mysql_binlog import make_log as make

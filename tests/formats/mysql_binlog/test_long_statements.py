@@ -23,8 +23,8 @@ from binlogtool.formats.binlog_events.ddl.statements import (
 )
 from binlogtool.formats.binlog_events.ddl.table_dependencies import ForeignKeys, Triggers
 from binlogtool.formats.binlog_events.replay.event_effects import find_primary_key
-from binlogtool.formats.binlog_events.sql import client_statements
-from binlogtool.formats.binlog_events.sql.client_statements import is_stored_program, reason_to_leave_out
+from binlogtool.formats.binlog_events.sql import client_safe_statements
+from binlogtool.formats.binlog_events.sql.client_safe_statements import is_stored_program, reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name
 from binlogtool.formats.binlog_events.sql.script_state import StatementPattern, find_renamed_database
 from tests.cli.invoke import invoke
@@ -86,14 +86,14 @@ MODES = (("utf8mb4", ANSI_QUOTES), ("gbk", NO_BACKSLASH_ESCAPES), ("gb18030", 0)
 def for_clients(sql: bytes) -> None:
     """Whatever a script asks about a text before it is written."""
     for charset, mode in MODES:
-        _, reason = client_statements.make_client_safe_or_explain(sql, charset, mode)
-        client_statements.strip_literals(sql, charset, mode)
-        client_statements.is_same_without_escapes(sql, charset, mode)
-        client_statements.is_mode_dependent(sql, charset)
+        _, reason = client_safe_statements.make_client_safe_or_explain(sql, charset, mode)
+        client_safe_statements.strip_literals(sql, charset, mode)
+        client_safe_statements.is_same_without_escapes(sql, charset, mode)
+        client_safe_statements.is_mode_dependent(sql, charset)
         is_stored_program(sql, charset, mode)
         if reason is None:
             reason_to_leave_out(sql, charset, mode)
-    client_statements.terminate_statement(sql, "gb18030")
+    client_safe_statements.terminate_statement(sql, "gb18030")
     find_renamed_database(sql, {"a": "b"})
     StatementPattern("DROP TABLE x").matches(sql, b"d")
 
@@ -177,7 +177,7 @@ def test_the_lines_of_leading_comments_are_those_that_a_client_looks_at() -> Non
     pieces = (b"/*", b"*/", b"/", b"*", b" ", b"\n", b"\n", b"a", b"help", b"use d", b"\t", b"!", b"# ", b"\0")
     for _ in range(20_000):
         text = b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 12)))
-        assert client_statements._find_client_command(text) == command_by_lines(text), text
+        assert client_safe_statements._find_client_command(text) == command_by_lines(text), text
 
 
 def command_by_lines(text: bytes) -> bytes | None:
@@ -185,9 +185,9 @@ def command_by_lines(text: bytes) -> bytes | None:
     for line in text.split(b"\n"):
         opened = text.rfind(b"/*", 0, at)
         is_plain = opened >= 0 and text[opened + 2] not in b"!+" and b"*/" not in text[opened + 2 : at]
-        if client_statements._skip_comments(text[:at]) == at and not is_plain:
-            word = client_statements._match_command_word(line)
+        if client_safe_statements._skip_comments(text[:at]) == at and not is_plain:
+            word = client_safe_statements._match_command_word(line)
             if word is not None:
                 return word
         at += len(line) + 1
-    return client_statements._match_command_word(text)
+    return client_safe_statements._match_command_word(text)

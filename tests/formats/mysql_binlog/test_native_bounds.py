@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.encode_json import to_json_bytes
 from binlogtool.format_api.json_text_kernels import NO_SPACE, UNSUPPORTED
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
-from binlogtool.formats.binlog_events.json_lines import BodyPlace, write_body_member
+from binlogtool.formats.binlog_events.json_line_kernels import BodyPlace, write_body_member
 from binlogtool.formats.binlog_events.rows.table_map import (
     encode_table_map_record,
     join_table_map_records,

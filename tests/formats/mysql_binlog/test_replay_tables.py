@@ -15,7 +15,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     split_statements,
 )
 from binlogtool.formats.binlog_events.replay.event_effects import EventEffects, find_primary_key
-from binlogtool.formats.binlog_events.sql.client_statements import make_client_safe_or_explain
+from binlogtool.formats.binlog_events.sql.client_safe_statements import make_client_safe_or_explain
 
 
 @pytest.mark.parametrize(

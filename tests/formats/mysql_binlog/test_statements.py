@@ -19,8 +19,8 @@ from binlogtool.findings import Finding
 from binlogtool.format_api.row_output_interfaces import ScriptOptions
 from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql import client_statements
-from binlogtool.formats.binlog_events.sql.client_statements import reason_to_leave_out
+from binlogtool.formats.binlog_events.sql import client_safe_statements
+from binlogtool.formats.binlog_events.sql.client_safe_statements import reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.format_literals import (
     format_condition,
     format_literal,
@@ -351,14 +351,14 @@ def test_what_is_no_statement_is_told(code: int, body: bytes, reason: str, tmp_p
     ],
 )  # fmt: skip
 def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
     ("sql", "mode"),
     [
         (b"select 1 \\! touch x", 0), (b"select 1 /*! \\! touch x */", 0), (b"select 'a", 0), (b"select `a", 0),
-        (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client_statements.NO_BACKSLASH_ESCAPES),
+        (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client_safe_statements.NO_BACKSLASH_ESCAPES),
         (b'select "\\"', 0),
         (b"select 1 --\1 '", 0), (b"select $$", 0), (b"select a.$x$", 0), (b"select $a$ ' $a$ '", 0),
         (b"do $$-- \\$$", 0),
@@ -367,7 +367,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is not None
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
     """Tried with the clients of MySQL 9.7 (--commands --system-command) and of MariaDB 10.11 and 11.8."""
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is not None
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -396,21 +396,21 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
     ],
 )  # fmt: skip
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is None
-    assert client_statements.is_mode_dependent(sql, "utf8mb4") == depends
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", mode)[1] is None
+    assert client_safe_statements.is_mode_dependent(sql, "utf8mb4") == depends
 
 
 def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
     text = b"select '\xa6\\''\nsource y\n'"
-    assert client_statements.make_client_safe_or_explain(text, "gb18030", 1 << 20)[1] is None
-    assert client_statements.is_mode_dependent(text, "gb18030")
+    assert client_safe_statements.make_client_safe_or_explain(text, "gb18030", 1 << 20)[1] is None
+    assert client_safe_statements.is_mode_dependent(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     """MariaDB's clients see the end of `"a\\"` in ANSI_QUOTES, MySQL's do not; in the usual mode none of them does."""
-    assert client_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
-    assert client_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
-    assert client_statements.make_client_safe_or_explain(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
+    assert client_safe_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
+    assert client_safe_statements.make_client_safe_or_explain(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
+    assert client_safe_statements.make_client_safe_or_explain(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     ],
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)[1] is None
     assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
 
 
@@ -462,7 +462,7 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
     ],
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
-    text, reason = client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)
+    text, reason = client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0)
     assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
@@ -481,23 +481,25 @@ def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql: bytes, written: bytes) -> None:
-    assert client_statements.make_client_safe_or_explain(sql, "utf8mb4", 0) == (written, None)
+    assert client_safe_statements.make_client_safe_or_explain(sql, "utf8mb4", 0) == (written, None)
 
 
 @pytest.mark.full
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()
-        client_statements.make_client_safe_or_explain(b"select " + piece * 40_000, "utf8mb4", 0)
+        client_safe_statements.make_client_safe_or_explain(b"select " + piece * 40_000, "utf8mb4", 0)
         assert time.process_time() - start < 2, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
-    assert client_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "cp932", 0)[1] is None
-    assert client_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
+    assert client_safe_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "cp932", 0)[1] is None
     assert (
-        client_statements.format_charset_command("cp932") == b"/*!\\C cp932 */"
-        and client_statements.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
+        client_safe_statements.make_client_safe_or_explain("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
+    )
+    assert (
+        client_safe_statements.format_charset_command("cp932") == b"/*!\\C cp932 */"
+        and client_safe_statements.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
     )
 
 
@@ -513,15 +515,15 @@ def test_a_backslash_inside_a_character_is_no_escape() -> None:
     ],
 )
 def test_a_statement_ends_with_what_is_not_in_it_and_begins_with_no_command(sql: bytes, ended: bytes) -> None:
-    assert client_statements.terminate_statement(sql) == ended
+    assert client_safe_statements.terminate_statement(sql) == ended
 
 
 @pytest.mark.parametrize(("sql", "charset"), [(b"select '/*!*/;'", None), (b"select '\xd2\xbb'", "gbk")])
 def test_a_text_that_could_end_itself_has_an_end_that_nobody_foresees(sql: bytes, charset: str | None) -> None:
-    first, *lines, last = client_statements.terminate_statement(sql, charset).splitlines()
+    first, *lines, last = client_safe_statements.terminate_statement(sql, charset).splitlines()
     mark = first.removeprefix(b"DELIMITER ")
     assert lines == [sql, mark] and last == b"DELIMITER /*!*/;"
-    assert len(mark) == 14 and mark not in client_statements.terminate_statement(sql + b" ", charset)
+    assert len(mark) == 14 and mark not in client_safe_statements.terminate_statement(sql + b" ", charset)
 
 
 def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
@@ -624,14 +626,15 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     assert text.startswith("# Statements from a log of ") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
     assert (
-        client_statements.make_client_safe_or_explain(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+        client_safe_statements.make_client_safe_or_explain(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1]
+        is None
     )
 
 
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
-        "from binlogtool.formats.binlog_events.sql.client_statements import strip_literals\n"
+        "from binlogtool.formats.binlog_events.sql.client_safe_statements import strip_literals\n"
         "print(strip_literals(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

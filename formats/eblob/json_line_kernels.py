@@ -40,8 +40,7 @@ from binlogtool.format_api.schema_fields import (
     load_int64,
     write_hex_digits,
 )
-from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
-from binlogtool.formats.eblob.group_overwrite_records import (
+from binlogtool.formats.eblob.classify_overwrites_and_removals import (
     CONTROL_KIND,
     DATA_KIND,
     FOOTER_KIND,
@@ -55,6 +54,7 @@ from binlogtool.formats.eblob.group_overwrite_records import (
     iter_records,
     remember_last_records,
 )
+from binlogtool.formats.eblob.decode import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     CONTROL_SIZE,
@@ -229,12 +229,12 @@ def write_footer_members(
     return write_json_unsigned(start, out, write_text_of_table(texts, START_TEXT, out, out_pos, out_limit), out_limit)
 
 
-_TEXT_POOL = LazyRef("eblob.json_lines:text_pool")
-_KEY_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:write_hex_text"), unquoted=True)
-_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:write_json_control_flags"), text_table=_TEXT_POOL)
+_TEXT_POOL = LazyRef("eblob.json_line_kernels:text_pool")
+_KEY_LEAF = LeafFormat(None, LazyRef("eblob.json_line_kernels:write_hex_text"), unquoted=True)
+_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.json_line_kernels:write_json_control_flags"), text_table=_TEXT_POOL)
 _FOOTER_LEAF = LeafFormat(
     None,
-    LazyRef("eblob.json_lines:write_footer_members"),
+    LazyRef("eblob.json_line_kernels:write_footer_members"),
     text_table=_TEXT_POOL,
     context_fields=("target_offset",),
     writes_members=True,

@@ -32,8 +32,8 @@ from binlogtool.format_api.schema_fields import (
     ZeroMeansAbsent,
     make_truncation_error,
 )
-from binlogtool.schema import instruction_set
-from binlogtool.schema.compile_frame_schema import (
+from binlogtool.schema import schema_operations
+from binlogtool.schema.lower_frame_schema import (
     LOWERING_RULES,
     NO_VALUE,
     POSITION_MAX,
@@ -54,7 +54,7 @@ from binlogtool.schema.compile_frame_schema import (
     merge_bindings,
     unwrap_binding,
 )
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.schema_operations import (
     Assign,
     AssignRemaining,
     Binary,
@@ -294,7 +294,7 @@ class _BodyLowering(Lowering):
         left = join_path(path, "left")
         ops, binding = self._lower_branch(node.subcon, path, scope)
         enough = make_binary(">=", Ref(left, 0, POSITION_MAX), Num(node.subcon.sizeof()))
-        self.ops.append(instruction_set.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
+        self.ops.append(schema_operations.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
         return HiddenBinding(binding)
 
     def _lower_count(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -325,7 +325,7 @@ class _BodyLowering(Lowering):
             (make_binary("==", code, Num(number)), self._lower_chosen_field(field, path, scope))
             for number, field in node.fields.items()
         ]
-        look = instruction_set.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
+        look = schema_operations.Peek(code.path, (LoadInteger(code.path, 1, False, False),))
         choice = ChooseCase(path, tuple(arms), self._lower_chosen_field(node.other, path, scope))
         self.ops.append(RepeatToEnd(path, (look, choice)))
         return scope

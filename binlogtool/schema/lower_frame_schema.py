@@ -1,6 +1,6 @@
 """Compile a construct schema to operations.
 
-This module and `schema.compile_body_schema` are the only code that lowers construct's classes.
+This module and `schema.lower_body_schema` are the only code that lowers construct's classes.
 
 Supported are: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes, Padding,
 Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value), Magic,
@@ -33,7 +33,7 @@ from binlogtool.format_api.schema_fields import (
     RecordKernel,
     ScalarKernel,
 )
-from binlogtool.schema.instruction_set import (
+from binlogtool.schema.schema_operations import (
     ARITHMETIC,
     COMPARISONS,
     I64_MAX,
