@@ -1,4 +1,4 @@
-"""Which cases of a parametrized test the full tier runs."""
+"""The full tier runs a part of the cases of a parametrized test; nightly all."""
 
 from __future__ import annotations
 

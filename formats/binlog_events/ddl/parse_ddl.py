@@ -70,7 +70,7 @@ _RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
 
 
 class DdlClauses(msgspec.Struct, frozen=True):
-    """What follows the name in CREATE, ALTER or RENAME.
+    """Clauses after the name in CREATE, ALTER or RENAME.
 
     Attributes:
         error: why the statement cannot be read; "" if it can.
@@ -94,7 +94,7 @@ class DdlClauses(msgspec.Struct, frozen=True):
 
 
 class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
-    """What one statement defines, changes, empties or drops.
+    """Definitions and tables that one statement creates, changes, empties or drops.
 
     Names of tables are full names ("database.table").
 
@@ -183,7 +183,7 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def can_roll_back(self) -> bool | None:
-        """Whether the engine that CREATE TABLE or ALTER TABLE names can roll back; None if none is named."""
+        """Return whether the engine that CREATE TABLE or ALTER TABLE names can roll back; None if none is named."""
         if self.created is None and self.altered is None:
             return None
         engine = _ENGINE.search(self.text, self.rest, self.rest + _MAX_SEARCHED)
@@ -191,7 +191,7 @@ class ParsedDdl(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def clauses(self) -> DdlClauses:
-        """What follows the name; read when it is used for the first time."""
+        """Return the clauses after the name; read when first used."""
         try:
             return _read_clauses(self)
         except UsageError as error:
