@@ -59,6 +59,7 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.format_api.schema_fields import decode_text as utf8_text
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
+from binlogtool.formats.binlog_events.wire_format import ROLLBACK_ALTER, START_ALTER
 
 # --- Names of databases ---
 
@@ -196,9 +197,6 @@ def decode_status_variables(block: bytes) -> dict[str, Any]:
     return _decode_variables(block)
 
 
-_START_ALTER, _ROLLBACK_ALTER = 2, 8
-
-
 def is_unfinished_alter(block: bytes) -> bool:
     """Return whether a statement with these variables is a START ALTER or ROLLBACK ALTER, which changes nothing.
 
@@ -209,7 +207,7 @@ def is_unfinished_alter(block: bytes) -> bool:
         MalformedError: a value extends beyond the end of the block.
     """
     flags = decode_status_variables(block).get("gtid_flags3")
-    return flags is not None and bool(flags["flags"] & (_START_ALTER | _ROLLBACK_ALTER))
+    return flags is not None and bool(flags["flags"] & (START_ALTER | ROLLBACK_ALTER))
 
 
 def copy_status_variables(block: bytes) -> dict[str, Any]:

@@ -134,6 +134,12 @@ class EventFlag(enum.IntFlag):
 KNOWN_FLAGS = int(sum(EventFlag))
 
 
+START_ALTER, ROLLBACK_ALTER = 0x02, 0x08
+"""Flags of MariaDB's GTID event and of the statement after it: an ALTER TABLE begins, or is rolled back.
+
+Neither changes the table; COMMIT ALTER has the statement again."""
+
+
 class RowsFlag(enum.IntEnum):
     """Flags of a row event; STMT_END: it is the last row event of its statement."""
 

@@ -150,7 +150,7 @@ LOG = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2))
 LAST = len(add_txn(0, 2, killed(2)))
 LOCK = {"binlog.lock": b""}
 REPLACED, CREATED = pytest.param(True, id="replaced"), pytest.param(False, id="created")
-"""Whether the list of files is there before the repair."""
+"""True: the list of files is there before the repair."""
 
 REPAIRED_FILES = {"binlog.0000": LOG[:-LAST], "binlog.meta": meta([0])} | LOCK
 

@@ -90,7 +90,7 @@ def log_of_lists(folder: Path, tables: int, size: int) -> Path:
 
 @pytest.mark.full
 def test_rows_of_many_tables_take_no_more_memory_than_those_of_a_few(tmp_path: Path) -> None:
-    """What `rows` keeps of the tables that it has printed grew to gigabytes."""
+    """`rows` frees what it kept of the tables that it has printed; this grew to gigabytes."""
     log = log_of_lists(tmp_path, 40, 50_000)
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", "rows", str(log), backend="auto")
     assert status == 0, said

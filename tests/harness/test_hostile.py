@@ -98,7 +98,7 @@ def environment() -> dict[str, str]:
 
 
 TOLERANCE = 2
-"""What fails is a hang or work that grows too fast; how far the goal itself is kept is printed. A command that took
+"""A test fails at a hang or work that grows too fast; how far the goal itself is kept is printed. A command that took
 longer is run once more, alone, and fails if that takes as long: a core that others use does work at half its speed."""
 
 

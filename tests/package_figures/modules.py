@@ -21,7 +21,7 @@ Edges = Mapping[str, Mapping[str, bool]]
 
 
 def tree(path: Path) -> ast.Module:
-    """What a module says; parsed once, by whatever link its path leads to it."""
+    """Return the syntax tree of a module; parsed once, by whatever link its path leads to it."""
     return _parse(path.resolve())
 
 

@@ -378,7 +378,10 @@ class CascadeReporter(msgspec.Struct):
             yield from self.check_change(keys, event, table, changed_columns)
 
     def has_cascade(self, keys: ForeignKeys, event: Event, id_size: int, table: str) -> bool:
-        """Return whether a row event may change rows of a table that was not reported yet; `id_size`: as above."""
+        """Return whether a row event may change rows of a table that was not reported yet.
+
+        `id_size`: size of the table id in bytes.
+        """
         return (
             event.code in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS
             and self.has_unreported(keys, table)

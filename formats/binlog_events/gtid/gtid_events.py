@@ -385,7 +385,6 @@ load_server_versions = make_fields_kernel(
 # --- GTID event bodies and GTID sets as values ---
 
 GROUP_COMMIT_ID, ALLOW_PARALLEL, DDL, PREPARED_XA, COMPLETED_XA = 2, 8, 32, 64, 128
-MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
 _MARIADB_CODE, _PLAIN_CODE, _TAGGED_CODE = (
     EventType.GTID.value,
     EventType.GTID_LOG.value,

@@ -18,7 +18,6 @@ from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay_rules import APPLIED, REJECTED, SKIPPED, RecordOutcome
 from binlogtool.formats.binlog_events.ddl.parse_ddl import parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import mentions_any_table
-from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidSet,
     IntervalSet,
@@ -37,7 +36,14 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_text_kind,
     parse_xa_finish,
 )
-from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS, STMT_END, EventFlag
+from binlogtool.formats.binlog_events.wire_format import (
+    GTID_EVENTS,
+    ROLLBACK_ALTER,
+    ROW_EVENTS,
+    START_ALTER,
+    STMT_END,
+    EventFlag,
+)
 
 # --- The open transaction of an applier ---
 

@@ -35,8 +35,6 @@ from binlogtool.formats.binlog_events.event_schemas import (
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     ALLOW_PARALLEL,
     PREPARED_XA,
-    ROLLBACK_ALTER,
-    START_ALTER,
     read_mariadb_gtid,
     read_mysql_gtid,
 )
@@ -100,7 +98,9 @@ from binlogtool.formats.binlog_events.wire_format import (
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     QUERY_EVENTS,
+    ROLLBACK_ALTER,
     ROW_EVENTS,
+    START_ALTER,
     STATEMENT_EVENTS,
     EventFlag,
     EventType,

@@ -777,7 +777,7 @@ LAST_EVENTS = {
         "0-1-15",
     ),
 }
-"""What the newest log ends with -> GTIDs of MariaDB 10.11 and 11.8 after a crash."""
+"""End of the newest log -> GTIDs of MariaDB 10.11 and 11.8 after a crash."""
 
 
 @pytest.mark.parametrize(("events", "did"), LAST_EVENTS.values(), ids=LAST_EVENTS)
