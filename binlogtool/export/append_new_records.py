@@ -73,12 +73,13 @@ from binlogtool.export.write_json_sql_raw import CompiledLines, LineEncoder, Str
 from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
-from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from binlogtool.export.spool_to_table_files import FinishedFile
+    from binlogtool.export.table_files import TableFileCounts
+    from binlogtool.export.table_spool import TableSpool, TableSpools
     from binlogtool.export.write_typed_tables import TypedRows
 
 
@@ -147,7 +148,7 @@ class RunFile(NamedTuple):
 class LinesRunFile:
     """JSON lines: records as `dump` writes them, or change messages, which have neither generation nor unique key.
 
-    A finding about a file has no line. `TableRunFile` and `TypedRunFiles` have the same methods.
+    A finding about a file has no line. `RecordRunFiles` and `TypedRunFiles` have the same methods.
 
     Attributes:
         finding_tally: findings so far.
@@ -238,25 +239,90 @@ class _LineKey(msgspec.Struct):
     inner: dict[str, int] | None = None
 
 
-class TableRunFile:
-    """Writer of rows of records (`binlogtool.export.records_to_arrow`) in any table format."""
+class TableRunFiles:
+    """Files of tables; the base of `RecordRunFiles` and `TypedRunFiles`.
 
-    def __init__(self, folder: Path, number: int, file_options: TableFileOptions, limits: Limits) -> None:
-        import pyarrow as pa
+    Attributes:
+        spools: the rows, which `close` makes files of.
+        finding_tally: findings so far.
+    """
 
-        from binlogtool.export import records_to_arrow
-        from binlogtool.export.table_files import TableFileSink
+    spools: TableSpools[TableSpool]
+    finding_tally: FindingTally
+    key_column = "row"
+    """Column with the position of a row within its record."""
 
-        self.finding_tally, self._finding_rows = FindingTally(), 0
-        self._folder, self._number, self._file_options = folder, number, file_options
-        self._schema = records_to_arrow.SCHEMA.append(pa.field("generation", pa.int64()))
-        self._sink = TableFileSink(folder, file_options, self._schema, limits.max_memory)
-        self._outputs: list[ManifestOutput] = []
+    def __init__(self, folder: Path, number: int, job: AppendJob) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pool, self._folder, self._number, self._job = ThreadPoolExecutor(1), folder, number, job
+        self._max_memory = job.request.limits.max_memory
+        self._finished: dict[str, list[FinishedFile]] = {}
 
     @property
     def rows(self) -> int:
         """Number of rows so far."""
-        return self._sink.rows
+        return self.spools.rows
+
+    def count_file(self, shape: TableFileOptions, folder: Path, path: Path, schema: pa.Schema) -> TableFileCounts:
+        """Read a file back."""
+        from binlogtool.export.table_files import count_file
+
+        return count_file(shape, folder, path, schema)
+
+    def close(self) -> None:
+        """Complete the files, and read them back."""
+        from binlogtool.export.spool_to_table_files import FinishTask, TableFinisher
+
+        finisher = TableFinisher(self._job.shape, str(self._folder), self._max_memory, self.count_file)
+        try:
+            for number, spool in enumerate(self.spools):
+                task = FinishTask(number, spool.finish(), spool.layout.schema)
+                self._finished[spool.name] = finisher.execute(task)
+        finally:
+            self.spools.abandon()
+            self._pool.shutdown()
+
+    def get_table_directory(self, name: str) -> str:
+        """Return the directory of a table in the output."""
+        return "."
+
+    def list_files(self) -> list[RunFile]:
+        """Return the files; see `LinesRunFile`."""
+        return [
+            RunFile(
+                Path(one.source),
+                str(Path(self.get_table_directory(name), _part_name(self._number, i, self._job.shape))),
+                one.output.rows,
+            )
+            for name, files in self._finished.items()
+            for i, one in enumerate(files)
+        ]
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
+        """Yield the keys of all rows of each table; see `LinesRunFile`."""
+        for spool in self.spools:
+            paths = [Path(one.source) for one in self._finished[spool.name]]
+            yield _read_row_keys(paths, self._job.shape, spool.layout.schema, self.key_column)
+
+
+class RecordRunFiles(TableRunFiles):
+    """Rows of records (`binlogtool.export.records_to_arrow`) in any table format."""
+
+    key_column = "inner_offset"
+
+    def __init__(self, folder: Path, number: int, job: AppendJob) -> None:
+        from binlogtool.export.table_spool import GENERATION_FIELD, TableSpools
+        from binlogtool.export.write_record_tables import OutputCounts, RecordLayout, RecordRows
+
+        super().__init__(folder, number, job)
+        self.finding_tally, self._finding_rows, self._counts = FindingTally(), 0, OutputCounts()
+        self._kind = RecordRows(job.shape, RecordLayout(RecordLayout().schema.append(GENERATION_FIELD)))
+        self.spools = TableSpools(folder / "spool", self._kind.make_settings(job.shape, job.request, self._pool))
+
+    def count_file(self, shape: TableFileOptions, folder: Path, path: Path, schema: pa.Schema) -> TableFileCounts:
+        """Read a file back, and count its findings."""
+        return self._counts.count_file(shape, folder, path, schema)
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `LinesRunFile`."""
@@ -283,74 +349,46 @@ class TableRunFile:
     def _add_batches(self, batches: Iterable[pa.RecordBatch], generation: int) -> None:
         import pyarrow as pa
 
-        for batch in batches:
-            column = pa.repeat(pa.scalar(generation, pa.int64()), batch.num_rows)
-            self._sink.add(pa.RecordBatch.from_arrays([*batch.columns, column], schema=self._schema))
+        from binlogtool.export.typed_columns import TableBatch
 
-    def close(self) -> None:
-        """Complete the files."""
-        self._sink.close()
+        for batch in batches:
+            columns = [*batch.columns, pa.repeat(pa.scalar(generation, pa.int64()), batch.num_rows)]
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._kind.layout.schema)
+            self.spools.add_batch("", TableBatch((), rows))
 
     def check_output(self) -> str:
-        """Compare the files with what was written; see `LinesRunFile`."""
-        from binlogtool.export.write_record_tables import OutputCounts
-
-        counts, sink = OutputCounts(), self._sink
-        for path in sink.paths:
-            counts.add_file(self._folder, path, self._file_options, self._schema)
-        self._outputs = counts.outputs
-        self.finding_tally.merge(counts.finding_tally)
+        """Return the figures; `close` has already compared the files with the written data."""
+        self.finding_tally.merge(self._counts.finding_tally)
         self.finding_tally.errors -= self._finding_rows
-        if (counts.rows, counts.text_bytes) != (sink.rows, sink.text_bytes):
-            text = f"{sink.rows:,} rows with {sink.text_bytes:,} bytes of text were written"
-            raise InputOutputError(f"{self._folder}: {text}, {counts.rows:,} with {counts.text_bytes:,} read back")
-        return f"{sink.rows:,} rows read, {counts.rows:,} counted in the output, {counts.text_bytes:,} bytes of text"
-
-    def list_files(self) -> list[RunFile]:
-        """Return the files; see `LinesRunFile`."""
-        return [
-            RunFile(self._folder / one.path, _part_name(self._number, i, self._file_options), one.rows)
-            for i, one in enumerate(self._outputs)
-        ]
-
-    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows; see `LinesRunFile`."""
-        paths = [self._folder / one.path for one in self._outputs]
-        yield _read_row_keys(paths, self._file_options, self._schema, "inner_offset")
+        files = self._finished.get("", ())
+        counted, text_bytes = sum(one.output.rows for one in files), sum(one.text_bytes for one in files)
+        return f"{self.rows:,} rows read, {counted:,} counted in the output, {text_bytes:,} bytes of text"
 
 
-class TypedRunFiles:
+class TypedRunFiles(TableRunFiles):
     """Typed rows of tables, a directory for each; see `write_typed_tables`. known: tables of earlier runs."""
 
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
         from binlogtool.export.spool_to_table_files import TableDirectories
         from binlogtool.export.table_router import TableRouter
-        from binlogtool.export.table_spool import TypedTables
+        from binlogtool.export.table_spool import TableSpools, TypedTables
 
-        self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
-        self._folder, self._known = folder, {one.name: one for one in known}
-        request, shape = job.request, job.shape
-        spools = kind.create_spools(folder / "spool", shape, request, self._pool, known, generation=0)
-        self._tables = TypedTables(spools)
-        self._finished: dict[str, list[FinishedFile]] = {}
+        super().__init__(folder, number, job)
+        self._kind, self._known = kind, {one.name: one for one in known}
+        settings = kind.make_settings(job.shape, job.request, self._pool)
+        self.spools = TableSpools(folder / "spool", settings, known, generation=0)
+        self._tables = TypedTables(self.spools)
         self.finding_tally = self._tables.finding_tally
-        self._router = TableRouter(kind.options, self._tables, request.limits)
+        self._router = TableRouter(kind.options, self._tables, job.request.limits)
         self._directories = TableDirectories()
         for one in known:
             self._directories.get_table_directory(one.name)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows so far."""
-        return self._tables.spools.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `LinesRunFile`."""
         from binlogtool.export.typed_columns import read_older_tables
 
-        self._tables.spools.set_generation(generation)
+        self.spools.set_generation(generation)
         file, job = log.files[0], self._job
         known_tables = read_older_tables([(file.path, file.format.name)], job.request.read_options())
 
@@ -369,19 +407,6 @@ class TypedRunFiles:
         self._router.add_damage_row(FileFinding(file, file_finding))
         self._router.flush()
 
-    def close(self) -> None:
-        """Complete the files, and read them back."""
-        from binlogtool.export.spool_to_table_files import FinishTask, TableFinisher
-
-        finisher = TableFinisher(self._job.shape, str(self._folder), self._job.request.limits.max_memory)
-        try:
-            self._router.flush()
-            for number, spool in enumerate(self._tables.spools):
-                task = FinishTask(number, spool.finish(), spool.layout.schema)
-                self._finished[spool.name] = finisher.execute(task)
-        finally:
-            self._pool.shutdown()
-
     def check_tables_exist(self) -> None:
         """Raise UsageError if a pattern matches no table, or a condition no column."""
         self._router.summary.check_tables_exist(self._kind.options)
@@ -391,9 +416,9 @@ class TypedRunFiles:
         """Return the details for the manifest, as `write_typed_tables.RowTableJob` makes them."""
         tables = [
             spool.history.describe(
-                spool.name, self._get_table_directory(spool.name), spool.rows, spool.layout.column_types()
+                spool.name, self.get_table_directory(spool.name), spool.rows, spool.layout.column_types()
             )
-            for spool in self._tables.spools
+            for spool in self.spools
         ]
         return {"tables": tables, **self._router.summary.describe()}
 
@@ -402,32 +427,15 @@ class TypedRunFiles:
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
         return f"{self.rows:,} rows decoded, {counted:,} counted in the output, in {len(self._finished):,} tables"
 
-    def _get_table_directory(self, name: str) -> str:
+    def get_table_directory(self, name: str) -> str:
+        """Return the directory of a table in the output."""
         return self._directories.get_table_directory(name) if self._kind.per_table else "."
-
-    def list_files(self) -> list[RunFile]:
-        """Return the files; see `LinesRunFile`."""
-        return [
-            RunFile(
-                Path(one.source),
-                str(Path(self._get_table_directory(name), _part_name(self._number, i, self._job.shape))),
-                one.output.rows,
-            )
-            for name, files in self._finished.items()
-            for i, one in enumerate(files)
-        ]
-
-    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield the keys of all rows of each table; see `LinesRunFile`."""
-        for spool in self._tables.spools:
-            paths = [Path(one.source) for one in self._finished[spool.name]]
-            yield _read_row_keys(paths, self._job.shape, spool.layout.schema, "row")
 
     def to_known(self) -> tuple[KnownTable, ...]:
         """Return the tables for the next run."""
         tables = dict(self._known)
-        for spool in self._tables.spools:
-            tables[spool.name] = spool.history.to_known(spool.name, self._get_table_directory(spool.name))
+        for spool in self.spools:
+            tables[spool.name] = spool.history.to_known(spool.name, self.get_table_directory(spool.name))
         return tuple(tables.values())
 
 
@@ -459,7 +467,7 @@ _UNSPLIT_SIZE = 1 << 62
 _ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
 """Fields of a selection that do not affect which rows are read."""
 
-RunFileWriter = LinesRunFile | TableRunFile | TypedRunFiles
+RunFileWriter = LinesRunFile | RecordRunFiles | TypedRunFiles
 
 LastRowKeys = dict[str, tuple[int, int, int]]
 """File -> (generation, record, index within the record) of its last row."""
@@ -630,7 +638,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         if self.message_options is not None or self.lines is not None:
             return LinesRunFile(folder, f"part-{number:08d}.jsonl", self)
         if self.typed_options is None:
-            return TableRunFile(folder, number, self.shape, self.request.limits)
+            return RecordRunFiles(folder, number, self)
         from binlogtool.export.write_typed_tables import make_typed_rows
 
         kind = make_typed_rows(self.typed_options, source.list_files())

@@ -266,7 +266,7 @@ def _make_table_job(
 ) -> _WriteJob:  # fmt: skip
     """Return the job that writes tables: on Spark if a master or session is given."""
     from binlogtool.export.last_row_per_key import make_current_rows
-    from binlogtool.export.write_record_tables import RecordTableJob
+    from binlogtool.export.write_record_tables import make_record_rows
     from binlogtool.export.write_typed_tables import RowTableJob, make_typed_rows
 
     if settings.master is None and settings.session is None:
@@ -289,15 +289,16 @@ def _make_table_job(
             raise UsageError("--schema-messages writes messages about statements, which no table has: use --to jsonl")
         messages = MessageRows(message_options, typed_options, has_types=shape.to != "csv")
         return RowTableJob(request, *arguments, kind=messages).write
-    if typed_options is None:
-        return RecordTableJob(request, *arguments).write
-    if typed_options.merge and _uses_tasks(settings):
+    if typed_options is not None and typed_options.merge and _uses_tasks(settings):
         raise UsageError("--merge runs in this process; docs/tables.md has a recipe for Spark, with all changed rows")
-    row_request = replace(request, selection=typed_selection(request.selection))
 
     def write(inputs: list[ManifestInput], stage: Path) -> Manifest:
+        if typed_options is None:
+            records = make_record_rows(request, shape, inputs)
+            return RowTableJob(request, *arguments, kind=records).write(inputs, stage)
         make_kind = make_current_rows if typed_options.merge else make_typed_rows
         kind = make_kind(typed_options, [(i.path, i.format) for i in inputs])
+        row_request = replace(request, selection=typed_selection(request.selection))
         return RowTableJob(row_request, *arguments, kind=kind).write(inputs, stage)
 
     return write

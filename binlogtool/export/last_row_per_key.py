@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +22,16 @@ from binlogtool.export import table_files
 from binlogtool.export.manifest import Manifest
 from binlogtool.export.output_options import TypedRowOptions
 from binlogtool.export.spool_to_table_files import conform_table
-from binlogtool.export.table_files import ParquetTableFile
+from binlogtool.export.table_files import TableFileSink
 from binlogtool.export.table_router import RouterSummary, TableRouter
-from binlogtool.export.table_spool import FindingCounter, SpooledDefinitions, SpooledTable, TableMemory, TableSpool
+from binlogtool.export.table_spool import (
+    FindingCounter,
+    SpooledDefinitions,
+    SpooledTable,
+    SpoolSettings,
+    TableMemory,
+    TableSpool,
+)
 from binlogtool.export.typed_columns import IMAGES, TableBatch, TableEvolution, TableLayout, table_rules
 from binlogtool.export.write_typed_tables import SpoolResult, TaskReader, TypedRows
 from binlogtool.format_api.encode_json import to_json_text
@@ -35,8 +41,6 @@ from binlogtool.limits import MIB
 _EMPTYING = ("TRUNCATE", "DROP")
 _ENTRY_BYTES = 200
 """Memory of a key in addition to its values, in bytes."""
-_MAX_GROUP_ROWS, _MAX_GROUP_BYTES = 1 << 16, 32 * MIB
-"""Limits of a group of rows that is written at once."""
 _NO_COLUMNS: frozenset[str] = frozenset()
 
 
@@ -179,8 +183,8 @@ class CurrentTable:
 
     # -- the rows that are left ----------------------------------------------------------------------------------------
 
-    def copy_rows(self, path: Path, codec: str) -> SpooledTable | None:
-        """Write the rows that are left to a Parquet file; return None if the table was dropped or never had columns."""
+    def copy_rows(self, folder: Path, settings: SpoolSettings) -> SpooledTable | None:
+        """Write the rows that are left to files; return None if the table was dropped or never had columns."""
         spooled = self.spool.finish()
         if self._definition is None or self.is_dropped:
             return None
@@ -189,18 +193,14 @@ class CurrentTable:
         evolution = TableEvolution()
         evolution.add_definition(table)
         layout = TableLayout(evolution.fields, table.key, "after", operations=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer, pending = ParquetTableFile(path, layout.schema, codec), list[pa.Table]()
+        sink = TableFileSink(folder, settings.options, layout.schema, settings.max_memory)
         for batch in self._select_rows(spooled, layout):
-            pending.append(batch)
-            if sum(map(len, pending)) >= _MAX_GROUP_ROWS or sum(one.nbytes for one in pending) >= _MAX_GROUP_BYTES:
-                writer.write(pa.concat_tables(pending))
-                pending.clear()
-        writer.write(pa.concat_tables([layout.schema.empty_table(), *pending]))
-        writer.close()
+            sink.add(batch)
+        sink.close(keep_empty=True)
         return SpooledTable(
-            self.spool.name, len(self._places), ((table, place),), tuple(evolution.kinds.items()), (str(path),)
-        )
+            self.spool.name, len(self._places), ((table, place),), tuple(evolution.kinds.items()), tuple(sink.files),
+            settings.options,
+        )  # fmt: skip
 
     def _select_rows(self, spooled: SpooledTable, layout: TableLayout) -> Iterator[pa.Table]:
         """Yield the rows that are left, in the order of their last changes."""
@@ -222,8 +222,8 @@ class CurrentTable:
             **{one.name: one.name for one in metadata},
         }
         schema = pa.schema([layout.schema.field(name).with_name(order[name]) for name in layout.schema.names])
-        for path in spooled.paths:
-            with parquet.ParquetFile(path) as file:
+        for one in spooled.files:
+            with parquet.ParquetFile(one.path) as file:
                 for batch in table_files.read_row_groups(file):
                     rows = pa.Table.from_batches([batch])
                     for row in _select_numbers_in_range(older, first, len(batch)):
@@ -293,24 +293,23 @@ def _select_numbers_in_range(numbers: Any, first: int, count: int) -> Any:
 class CurrentTables(FindingCounter):
     """Tables that receive typed rows (`table_router.TableRowSink`), of which the last ones of their keys are kept.
 
-    create_spool: creates the spool of a table, from its name and its directory. is_selected: tells by its name whether
-    a table is selected. summary: receives remarks.
+    is_selected: tells by its name whether a table is selected. summary: receives remarks.
     """
 
     def __init__(
-        self, create_spool: Callable[[str, Path], TableSpool], folder: Path, max_memory: int,
-        is_selected: Callable[[str], bool], summary: RouterSummary,
-    ) -> None:  # fmt: skip
+        self, folder: Path, settings: SpoolSettings, is_selected: Callable[[str], bool], summary: RouterSummary
+    ) -> None:
         super().__init__()
-        self._create_spool, self._folder, self._max_memory = create_spool, folder, max_memory
+        self._folder, self._settings, self._max_memory = folder, settings, settings.max_memory
         self._is_selected, self._summary = is_selected, summary
         self._tables, self._spool_count = dict[str, CurrentTable](), 0
-        self._memory = TableMemory(max_memory)
+        self._memory = TableMemory(settings.max_memory)
 
     def __getitem__(self, name: str) -> CurrentTable:
         """Return a table, which is created."""
         if name not in self._tables:
-            self._tables[name] = CurrentTable(self._create_spool(name, self._folder / f"{self._spool_count:06}"))
+            spool = TableSpool(name, self._folder / f"{self._spool_count:06}", self._settings)
+            self._tables[name] = CurrentTable(spool)
             self._spool_count += 1
         return self._tables[name]
 
@@ -346,19 +345,19 @@ class CurrentTables(FindingCounter):
                 f"{new} was {old} before, which is not selected: its rows from then are left out", new
             )
 
-    def copy_rows(self, folder: Path, codec: str) -> list[SpooledTable]:
+    def copy_rows(self, folder: Path) -> list[SpooledTable]:
         """Return the rows of all tables that are left, in new files."""
         copied = list[SpooledTable]()
         for number, (name, table) in enumerate(self._tables.items()):
             for text in table.spool.history.changes:
                 self._summary.add_remark(f"{name}: {text}; columns without a value are in `absent`")
-            found = table.copy_rows(folder / f"{number:06}.parquet", codec)
+            found = table.copy_rows(folder / f"{number:06}", self._settings)
             copied += [] if found is None else [found]
         return copied
 
 
 class CurrentRows(TypedRows, frozen=True):
-    """The current rows of tables (`export.write_typed_tables.RowKind`)."""
+    """The current rows of tables."""
 
     @property
     def needs_record_numbers(self) -> bool:
@@ -367,20 +366,19 @@ class CurrentRows(TypedRows, frozen=True):
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read the log, and spool the current rows."""
-        codec, request = reader.shape.spool_codec, reader.request
-        max_memory = request.limits.max_memory
-        create_spool = partial(TableSpool, make_layout=self.make_layout, codec=codec, pool=pool, max_memory=max_memory)
+        request = reader.request
 
         def is_selected(name: str) -> bool:
             return self.options.is_selected(make_database_table(*split_table_name(name), ()))
 
         summary = RouterSummary()
-        tables = CurrentTables(create_spool, reader.folder, max_memory, is_selected, summary)
+        settings = self.make_settings(reader.shape, request, pool)
+        tables = CurrentTables(reader.folder, settings, is_selected, summary)
         router = TableRouter(
             self.options, tables, request.limits, keeps_undecoded=False, on_rename=tables.rename_table, summary=summary
         )
         self.route_parts(reader, router, tables)
-        return SpoolResult(tables.copy_rows(reader.folder / "current", codec), tables.finding_tally, summary)
+        return SpoolResult(tables.copy_rows(reader.folder / "current"), tables.finding_tally, summary)
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the changed rows of each input; rows in the output are fewer."""

@@ -340,6 +340,6 @@ class TableFileOptions(msgspec.Struct, frozen=True):
         return self.compression or COMPRESSIONS.get(self.to, ("none",))[0]
 
     @property
-    def spool_codec(self) -> str:
-        """Name of the compression of rows in the spool, which is Parquet."""
-        return self.codec if self.to == "parquet" else "zstd"
+    def spool_options(self) -> TableFileOptions:
+        """Options of files in a spool, which are Parquet: those of the output if its files can be the same."""
+        return self if self.to == "parquet" and not self.partition_by else TableFileOptions("parquet")

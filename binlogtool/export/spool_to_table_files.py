@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +20,7 @@ from binlogtool.export import table_files
 from binlogtool.export.manifest import ManifestOutput
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.records_to_arrow import DAMAGE
-from binlogtool.export.table_files import TableFileSink
+from binlogtool.export.table_files import TableFileCounts, TableFileSink, WrittenFile
 from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import new_task_folder, require_task_file
 
@@ -102,6 +102,9 @@ def _escape_letter(letter: str) -> str:
 # --- Files of the output ---
 
 
+CountFile = Callable[[TableFileOptions, Path, Path, pa.Schema], TableFileCounts]
+
+
 class FinishTask(msgspec.Struct, frozen=True):
     """Writes the rows of one table that one task spooled. number: its place among the tasks. schema: of the output."""
 
@@ -120,14 +123,19 @@ class FinishedFile(msgspec.Struct, frozen=True):
 
     source: str
     output: ManifestOutput
+    text_bytes: int = 0
 
 
 class TableFinisher(msgspec.Struct, frozen=True):
-    """Carries out finish tasks; one that runs again has the same result. stage: absolute path of the output."""
+    """Carries out finish tasks; one that runs again has the same result.
+
+    stage: absolute path of the output. count_file: reads a file back, as `table_files.count_file`.
+    """
 
     file_options: TableFileOptions
     stage: str
     max_memory: int
+    count_file: CountFile = table_files.count_file
 
     def execute(self, task: FinishTask) -> list[FinishedFile]:
         """Write the files of a task, and read them back.
@@ -136,58 +144,53 @@ class TableFinisher(msgspec.Struct, frozen=True):
             InputOutputError: they cannot be written, or do not hold what was spooled.
         """
         with name_os_errors(self.stage, "cannot be written", by_file=True):
-            return self._write(task, new_task_folder(self.stage, task.number))
+            return self.finish_files(task, new_task_folder(self.stage, task.number))
 
-    def _write(self, task: FinishTask, folder: Path) -> list[FinishedFile]:
+    def finish_files(self, task: FinishTask, folder: Path) -> list[FinishedFile]:
+        """Write the files of a task in a directory, and read them back; see `execute`."""
         import pyarrow.parquet as parquet
 
-        files, text_bytes, sink = list[tuple[Path, Path]](), 0, None
-        for path in map(Path, task.table.paths):
-            require_task_file(path)
-            with parquet.ParquetFile(path) as file:
-                if self._is_final(file.schema_arrow, task.schema):
-                    text_bytes += self._close_sink(sink, files) + self._count_texts(file, task.schema)
-                    files.append((path.parent, path))
-                    sink = None
-                    continue
-                if sink is None:
-                    sink = TableFileSink(folder / str(len(files)), self.file_options, task.schema, self.max_memory)
-                try:
+        files, sinks = list[WrittenFile](), list[TableFileSink]()
+        for spooled in task.table.files:
+            require_task_file(spooled.path)
+            if task.table.options == self.file_options and task.schema.equals(spooled.schema):
+                files += [*_close_sinks(sinks), spooled]
+                continue
+            if not sinks:
+                sinks.append(TableFileSink(folder / str(len(files)), self.file_options, task.schema, self.max_memory))
+            try:
+                with parquet.ParquetFile(spooled.path) as file:
                     for batch in table_files.read_row_groups(file):
-                        sink.add(conform_table(pa.Table.from_batches([batch]), task.schema))
-                except BaseException:
-                    sink.abandon()
-                    raise
-        text_bytes += self._close_sink(sink, files)
+                        sinks[0].add(conform_table(pa.Table.from_batches([batch]), task.schema))
+            except BaseException:
+                sinks[0].abandon()
+                raise
+        files += _close_sinks(sinks)
+        return self._verify(task, files)
+
+    def _verify(self, task: FinishTask, files: Sequence[WrittenFile]) -> list[FinishedFile]:
+        """Read the files back, and compare them with what was written."""
         finished = list[FinishedFile]()
-        for parent, path in files:
-            counts = table_files.count_file(self.file_options, parent, path, task.schema)
-            finished.append(FinishedFile(str(path), counts.output))
-            text_bytes -= counts.text_bytes
+        for file in files:
+            counts = self.count_file(self.file_options, file.folder, file.path, task.schema)
+            finished.append(FinishedFile(str(file.path), counts.output, counts.text_bytes))
         written_rows = sum(one.output.rows for one in finished)
         if written_rows != task.table.rows:
-            text = f"{task.table.rows:,} rows were converted and {written_rows:,} written"
-            raise InputOutputError(f"{task.table.name}: {text}; the output is not usable")
-        if text_bytes:
-            raise InputOutputError("the texts of the output differ from those that were read; the output is not usable")
+            text = f"{task.table.rows:,} rows were read and {written_rows:,} were written"
+            raise InputOutputError(f"{text}; the output is not usable")
+        text_bytes, read_bytes = (sum(one.text_bytes for one in group) for group in (files, finished))
+        if text_bytes != read_bytes:
+            text = f"rows with {text_bytes:,} bytes of text were read and {read_bytes:,} written"
+            raise InputOutputError(f"{text}: the output is not usable")
         return finished
 
-    def _is_final(self, spooled: pa.Schema, schema: pa.Schema) -> bool:
-        """Return True if a file of the spool can be one of the output."""
-        return bool(self.file_options.to == "parquet" and not self.file_options.partition_by and spooled.equals(schema))
 
-    def _count_texts(self, file: Any, schema: pa.Schema) -> int:
-        columns = table_files.stored_text_columns(self.file_options, schema)
-        groups = (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups))
-        return sum(table_files.count_text_bytes(texts, columns, self.file_options) for texts in groups)
-
-    def _close_sink(self, sink: TableFileSink | None, files: list[tuple[Path, Path]]) -> int:
-        """Complete the files of a sink; return the number of bytes in their texts."""
-        if sink is None:
-            return 0
+def _close_sinks(sinks: list[TableFileSink]) -> Iterator[WrittenFile]:
+    """Complete the files of the sinks, and yield them; `sinks` is empty afterwards."""
+    while sinks:
+        sink = sinks.pop()
         sink.close()
-        files.extend((sink.folder, path) for path in sink.paths)
-        return sink.text_bytes
+        yield from sink.files
 
 
 def publish_files(files: Iterable[FinishedFile], folder: Path) -> Sequence[ManifestOutput]:
@@ -197,6 +200,7 @@ def publish_files(files: Iterable[FinishedFile], folder: Path) -> Sequence[Manif
         relative = Path(file.output.path)
         target = relative.with_name(f"part-{number:05}.{relative.name.partition('.')[2]}")
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        require_task_file(file.source)
         os.rename(file.source, folder / target)
         outputs.append(replace(file.output, path=str(target)))
     return outputs

@@ -302,7 +302,7 @@ def _convert_column(column: pa.ChunkedArray, *, nested: bool) -> Any:
 
 # --- Sink: files of one table ---
 
-_MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
+MAX_GROUP_ROWS, MAX_GROUP_BYTES, GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 """Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
 _TOTAL_MEMORY_DIVISOR = 8
 """The pending rows of all partitions use at most this fraction of the memory limit."""
@@ -319,6 +319,21 @@ class _Group(msgspec.Struct):
     bytes: int = 0
 
 
+class WrittenFile(msgspec.Struct):
+    """A file of a sink. name: its path relative to `folder`. text_bytes: number of bytes in its texts as stored."""
+
+    folder: Path
+    name: str
+    schema: pa.Schema | None = None
+    rows: int = 0
+    text_bytes: int = 0
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self.folder / self.name
+
+
 class TableFileSink:
     """Sink that writes batches of one schema as files in a directory; partitions become subdirectories.
 
@@ -326,21 +341,19 @@ class TableFileSink:
     bytes after which a new file is started; None = unlimited.
 
     Attributes:
-        folder: the directory.
-        rows, text_bytes: number of rows, and bytes of texts as stored, added so far.
-        paths: the files, in the order in which they were started.
+        schema: schema of the batches.
+        files: the files, in the order in which they were started.
     """
 
     def __init__(
         self, folder: Path, file_options: TableFileOptions, schema: pa.Schema, max_memory: int,
         file_size: int | None = None,
     ) -> None:  # fmt: skip
-        self.rows = self.text_bytes = 0
-        self.paths: list[Path] = []
-        self.folder, self._file_options, self._schema, self._file_size = folder, file_options, schema, file_size
+        self.schema, self.files = schema, list[WrittenFile]()
+        self._folder, self._file_options, self._file_size = folder, file_options, file_size
         self._text_columns = stored_text_columns(file_options, schema)
-        self._groups, self._open = dict[str, _Group](), dict[str, tuple[Path, TableFile, bool]]()
-        self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
+        self._groups, self._open = dict[str, _Group](), dict[str, tuple[WrittenFile, TableFile, bool]]()
+        self._max_group_bytes = min(MAX_GROUP_BYTES, max_memory // GROUP_MEMORY_DIVISOR)
         self._max_pending_bytes, self._pending_bytes = max_memory // _TOTAL_MEMORY_DIVISOR, 0
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:
@@ -350,25 +363,26 @@ class TableFileSink:
             OSError: the rows cannot be written.
         """
         table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-        self.rows += table.num_rows
-        self.text_bytes += count_text_bytes(table, self._text_columns, self._file_options)
         for partition, part in split_by_partition(table, self._file_options.partition_by):
             group = self._groups.setdefault(partition, _Group())
             group.tables.append(part)
             group.rows += part.num_rows
             group.bytes += part.nbytes
             self._pending_bytes += part.nbytes
-            if group.rows >= _MAX_GROUP_ROWS or group.bytes >= self._max_group_bytes:
+            if group.rows >= MAX_GROUP_ROWS or group.bytes >= self._max_group_bytes:
                 self._write_group(partition)
         while self._pending_bytes > self._max_pending_bytes:
             self._write_group(max(self._groups, key=lambda name: self._groups[name].bytes))
 
-    def new_path(self, partition: str) -> Path:
-        """Return the path of the next file; its directory exists."""
-        partition_folder = self.folder / partition
-        partition_folder.mkdir(parents=True, exist_ok=True)
-        self.paths.append(partition_folder / f"part-{len(self.paths):05}{file_suffix(self._file_options)}")
-        return self.paths[-1]
+    @property
+    def has_open_files(self) -> bool:
+        """True if a file is open."""
+        return bool(self._open)
+
+    def write_pending(self) -> None:
+        """Write the pending rows of all partitions."""
+        for partition in list(self._groups):
+            self._write_group(partition)
 
     def _write_group(self, partition: str) -> None:
         group = self._groups.pop(partition)
@@ -376,33 +390,37 @@ class TableFileSink:
         limits.require_bytes(
             _WRITE_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_MEMORY_FACTOR) * group.bytes
         )  # fmt: skip
-        is_large = group.bytes >= 2 * _MAX_GROUP_BYTES
+        is_large = group.bytes >= 2 * MAX_GROUP_BYTES
         if partition in self._open and self._open[partition][2] != is_large:
             self._close_file(partition)
         if partition not in self._open:
             self._open_file(partition, group.tables[0].schema, is_large=is_large)
-        path, file, _ = self._open[partition]
-        file.write(pa.concat_tables(group.tables))
-        if self._file_size is not None and path.stat().st_size >= self._file_size:
+        (written, file, _), table = self._open[partition], pa.concat_tables(group.tables)
+        written.rows += group.rows
+        written.text_bytes += count_text_bytes(table, self._text_columns, self._file_options)
+        file.write(table)
+        if self._file_size is not None and written.path.stat().st_size >= self._file_size:
             self._close_file(partition)
 
     def _open_file(self, partition: str, schema: pa.Schema, *, is_large: bool = False) -> None:
         if len(self._open) >= _MAX_OPEN_FILES:
             self._close_file(next(iter(self._open)))
-        path = self.new_path(partition)
+        name = f"part-{len(self.files):05}{file_suffix(self._file_options)}"
+        self.files.append(WrittenFile(self._folder, f"{partition}/{name}" if partition else name, self.schema))
+        path = self.files[-1].path
+        path.parent.mkdir(parents=True, exist_ok=True)
         file = create_table_file(self._file_options, path, schema, is_large=is_large)
-        self._open[partition] = path, file, is_large
+        self._open[partition] = self.files[-1], file, is_large
 
     def _close_file(self, partition: str) -> None:
         self._open.pop(partition)[1].close()
 
     def close(self, *, keep_empty: bool = False) -> None:
         """Complete all files. keep_empty: if there were no rows, write a file without rows, to show the columns."""
-        for partition in list(self._groups):
-            self._write_group(partition)
-        if keep_empty and not self.paths and not self._file_options.partition_by:
-            self._open_file("", self._schema)
-            self._open[""][1].write(self._schema.empty_table())
+        self.write_pending()
+        if keep_empty and not self.files and not self._file_options.partition_by:
+            self._open_file("", self.schema)
+            self._open[""][1].write(self.schema.empty_table())
         for partition in list(self._open):
             self._close_file(partition)
 

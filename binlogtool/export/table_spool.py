@@ -1,7 +1,7 @@
-"""Typed rows of tables in a spool: Parquet files of each table, with the columns known at that time.
+"""Rows of tables in a spool: files of each table, with the columns known at that time.
 
-If these are the final columns, the format of the output is Parquet, and there are no partitions, a file of the spool
-becomes one of the output (`spool_to_table_files`).
+A file that has the final columns and the format of the output becomes one of the output (`spool_to_table_files`): all
+files of records, and those of typed rows if the output is Parquet without partitions.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from binlogtool import limits
 from binlogtool.core.record_and_selection_types import FileFinding
 from binlogtool.export.incremental_positions import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
-from binlogtool.export.table_files import ParquetTableFile
+from binlogtool.export.output_options import TableFileOptions
+from binlogtool.export.table_files import (
+    GROUP_MEMORY_DIVISOR,
+    MAX_GROUP_BYTES,
+    MAX_GROUP_ROWS,
+    TableFileSink,
+    WrittenFile,
+)
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.row_output_interfaces import TableSchema
 
 # --- Rows of one table in the spool ---
 
-_MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
-"""Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
 _WRITE_MEMORY_FACTOR = 2
 """Memory for writing a group to the spool, as a multiple of its size."""
 _MAX_QUEUED_GROUPS = 1
@@ -65,11 +70,6 @@ class GenerationLayout:
         self.schema = pa.schema(
             [*(field.with_name(name) for field, name in zip(layout.schema, names, strict=True)), GENERATION_FIELD]
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GenerationLayout) and self.schema.equals(other.schema)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def to_table(self, table_batch: TableBatch) -> pa.Table:
         """Convert a batch to this layout."""
@@ -128,44 +128,55 @@ class SpooledDefinitions:
 class SpooledTable(msgspec.Struct, frozen=True):
     """The rows of one table in the spool.
 
-    definitions: see `SpooledDefinitions`. kinds: its columns after them. paths: Parquet files in the order of the rows,
-    with the columns known at that time.
+    definitions: see `SpooledDefinitions`. kinds: its columns after them. files: in the order of the rows (unless they
+    are partitions), with the columns known at that time. options: of the files; None = they are no table files.
     """
 
     name: str
     rows: int
     definitions: tuple[tuple[TableSchema, str], ...]
     kinds: tuple[tuple[str, str], ...]
-    paths: tuple[str, ...]
+    files: tuple[WrittenFile, ...]
+    options: TableFileOptions | None = None
+
+
+class SpoolSettings(msgspec.Struct, frozen=True):
+    """How the tables of a spool are written.
+
+    make_layout: the layout for the columns so far. options: of the files. pool: writes in the background, one group
+    after the other. max_memory: bytes that the job may use. file_size: see `TableFileSink`.
+    """
+
+    make_layout: MakeLayout
+    options: TableFileOptions
+    pool: ThreadPoolExecutor
+    max_memory: int
+    file_size: int | None = None
 
 
 class TableSpool:
-    """Writes the rows of one table to the spool.
-
-    folder: where its files go. make_layout: the layout for the columns so far. codec: of Parquet. pool: writes in the
-    background, one group after the other. max_memory: bytes that the job may use.
+    """Writes the rows of one table to the spool. folder: where its files go. known: the table as it was before.
 
     Attributes:
         generation: value of the column `generation` of the next rows; None = there is no such column.
     """
 
     def __init__(
-        self, name: str, folder: Path, make_layout: MakeLayout, codec: str, pool: ThreadPoolExecutor, max_memory: int,
-        *, known: KnownTable | None = None,
+        self, name: str, folder: Path, settings: SpoolSettings, *, known: KnownTable | None = None
     ) -> None:  # fmt: skip
         self.name, self.rows, self.history = name, 0, SpooledDefinitions(known)
         self.generation: int | None = None
-        self._folder, self._make_layout, self._codec = folder, make_layout, codec
+        self._folder, self._settings = folder, settings
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
-        self._pool, self._queued_writes = pool, list[Future[None]]()
-        self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
-        self._paths: list[Path] = []
-        self._open_file: tuple[FileLayout, bool, ParquetTableFile] | None = None
+        self._queued_writes = list[Future[None]]()
+        max_bytes = min(MAX_GROUP_BYTES, settings.max_memory // GROUP_MEMORY_DIVISOR)
+        self._max_group_bytes = 0 if settings.options.partition_by else max_bytes
+        self._sinks: list[TableFileSink] = []
 
     @property
     def layout(self) -> FileLayout:
         """Layout of the rows, as far as the columns are known now."""
-        layout = self._make_layout(self.history.evolution)
+        layout = self._settings.make_layout(self.history.evolution)
         return layout if self.generation is None else GenerationLayout(layout, self.generation)
 
     def set_table(self, table: TableSchema, place: str) -> None:
@@ -178,7 +189,7 @@ class TableSpool:
         self._pending_rows += table_batch.batch.num_rows
         self._pending_bytes += table_batch.batch.nbytes + _ARRAY_BYTES * table_batch.array_count
         self.rows += table_batch.batch.num_rows
-        if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
+        if self._pending_rows >= MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
             self.write_pending()
 
     @property
@@ -189,7 +200,7 @@ class TableSpool:
     @property
     def has_open_file(self) -> bool:
         """True if a file is open, or will be by a queued write."""
-        return self._open_file is not None or bool(self._queued_writes)
+        return bool(self._queued_writes) or (bool(self._sinks) and self._sinks[-1].has_open_files)
 
     def write_pending(self) -> None:
         """Write the pending rows in the background."""
@@ -197,7 +208,7 @@ class TableSpool:
             return
         is_large = self._pending_bytes >= 2 * self._max_group_bytes
         self._wait_for_writes(0 if is_large else _MAX_QUEUED_GROUPS)
-        self._queued_writes.append(self._pool.submit(self._write_group, self._pending, self.layout))
+        self._queued_writes.append(self._settings.pool.submit(self._write_group, self._pending, self.layout))
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         if is_large:
             self._wait_for_writes()
@@ -208,34 +219,44 @@ class TableSpool:
             self._queued_writes.pop(0).result()
 
     def _write_group(self, pieces: list[TableBatch], layout: FileLayout) -> None:
-        size = sum(piece.batch.nbytes for piece in pieces)
-        limits.require_bytes(_WRITE_MEMORY_FACTOR * size)
-        table, is_large = pa.concat_tables([layout.to_table(piece) for piece in pieces]), size >= 2 * _MAX_GROUP_BYTES
-        if self._open_file is None or self._open_file[:2] != (layout, is_large):
-            self._close_open_file()
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._paths.append(self._folder / f"{len(self._paths)}.parquet")
-            file = ParquetTableFile(self._paths[-1], layout.schema, self._codec, is_large=is_large)
-            self._open_file = layout, is_large, file
-        self._open_file[2].write(table)
+        limits.require_bytes(_WRITE_MEMORY_FACTOR * sum(piece.batch.nbytes for piece in pieces))
+        sink = self._get_sink(layout.schema)
+        sink.add(pa.concat_tables([layout.to_table(piece) for piece in pieces]))
+        if not self._settings.options.partition_by:
+            sink.write_pending()
+
+    def _get_sink(self, schema: pa.Schema) -> TableFileSink:
+        """Return the sink of rows with these columns; there is a new one when the columns change."""
+        if not self._sinks or not self._sinks[-1].schema.equals(schema):
+            for sink in self._sinks[-1:]:
+                sink.close()
+            folder = self._folder / str(len(self._sinks))
+            one = self._settings
+            self._sinks.append(TableFileSink(folder, one.options, schema, one.max_memory, one.file_size))
+        return self._sinks[-1]
 
     def close_file(self) -> None:
-        """Close the open file; further rows go to another one."""
+        """Close the open files; further rows go to others."""
         self._wait_for_writes()
-        self._close_open_file()
+        for sink in self._sinks[-1:]:
+            sink.close()
 
-    def _close_open_file(self) -> None:
-        if self._open_file is not None:
-            self._open_file[2].close()
-            self._open_file = None
+    def abandon(self) -> None:
+        """Close all files after an error; errors of closing are ignored."""
+        for write in self._queued_writes:
+            write.exception()
+        for sink in self._sinks[-1:]:
+            sink.abandon()
 
-    def finish(self) -> SpooledTable:
-        """Write what is pending, and return what was written."""
+    def finish(self, *, keep_empty: bool = False) -> SpooledTable:
+        """Write what is pending, and return what was written. keep_empty: see `TableFileSink.close`."""
         self.write_pending()
         self.close_file()
-        paths, history = tuple(map(str, self._paths)), self.history
+        if keep_empty:
+            self._get_sink(self.layout.schema).close(keep_empty=True)
+        files, history = tuple(file for sink in self._sinks for file in sink.files), self.history
         kinds = tuple(history.evolution.kinds.items())
-        return SpooledTable(self.name, self.rows, tuple(history.definitions), kinds, paths)
+        return SpooledTable(self.name, self.rows, tuple(history.definitions), kinds, files, self._settings.options)
 
 
 # --- All tables ---
@@ -277,22 +298,23 @@ class TableMemory:
 class TableSpools(Generic[S]):
     """The tables of an output; together they use no more memory than one.
 
-    folder: for their files. create: creates the spool of a table, from its name, its directory and `known`.
-    known: tables of earlier parts of the log. generation: see `TableSpool`.
+    folder: for their files. known: tables of earlier parts of the log. generation: see `TableSpool`. create: creates
+    the spool of a table, as `TableSpool`.
     """
 
     def __init__(
-        self, folder: Path, create: Callable[..., S], memory: TableMemory,
-        known: Sequence[KnownTable] = (), generation: int | None = None,
+        self, folder: Path, settings: SpoolSettings, known: Sequence[KnownTable] = (), generation: int | None = None,
+        create: Callable[..., S] = TableSpool,  # type: ignore[assignment]
     ) -> None:  # fmt: skip
-        self._folder, self._create, self._generation, self.memory = folder, create, generation, memory
+        self._folder, self._settings, self._create, self._generation = folder, settings, create, generation
+        self.memory = TableMemory(settings.max_memory)
         self._known, self._by_name = {one.name: one for one in known}, dict[str, S]()
 
     def __getitem__(self, name: str) -> S:
         """Return the spool of a table, which is created."""
         if name not in self._by_name:
             folder = self._folder / f"{len(self._by_name):06}"
-            self._by_name[name] = self._create(name, folder, known=self._known.get(name))
+            self._by_name[name] = self._create(name, folder, self._settings, known=self._known.get(name))
             self._by_name[name].generation = self._generation
         return self._by_name[name]
 
@@ -304,6 +326,15 @@ class TableSpools(Generic[S]):
     def rows(self) -> int:
         """Number of rows."""
         return sum(one.rows for one in self)
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Add rows of a table."""
+        self.memory.add_batch(self[name], table_batch)
+
+    def abandon(self) -> None:
+        """Close all files after an error; errors of closing are ignored."""
+        for one in self:
+            one.abandon()
 
     def set_generation(self, generation: int) -> None:
         """Set the generation of the next rows; their router must have flushed all earlier ones."""
@@ -347,4 +378,4 @@ class TypedTables(FindingCounter):
 
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Add rows of a table; see `TableRowSink`."""
-        self.spools.memory.add_batch(self.spools[name], table_batch)
+        self.spools.add_batch(name, table_batch)

@@ -525,11 +525,6 @@ class TableLayout:
         self.fields, self.key, self.image = tuple(fields), frozenset(key), image
         self.operations = operations
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TableLayout) and self.schema.equals(other.schema)
-
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def column_names(self) -> list[str]:
         """Names of the table's columns in files; those that equal a metadata name get a trailing `_`."""

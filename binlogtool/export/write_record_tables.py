@@ -1,13 +1,10 @@
-"""Write the records of logs as tables: plan the tasks, run them, verify the output, publish it.
-
-A task (`task_planning`) writes its own files and reads them back.
-"""
+"""Write the records of logs as tables: the kind of rows, and what is counted when its files are read back."""
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,30 +16,17 @@ from msgspec.structs import asdict, replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.record_and_selection_types import Selection
-from binlogtool.errors import InputOutputError, UsageError, name_os_errors
+from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import records_to_arrow
 from binlogtool.export.incremental_positions import is_closed
-from binlogtool.export.manifest import (
-    FindingTally,
-    Manifest,
-    ManifestCheck,
-    ManifestInput,
-    ManifestOutput,
-    ReadRequest,
-    piece_size,
-)
+from binlogtool.export.manifest import FindingTally, Manifest, ManifestCheck, ManifestInput, ReadRequest, TaskPiece
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
 from binlogtool.export.read_rows_of_one_file import read_member
-from binlogtool.export.spool_to_table_files import FinishedFile, publish_files
-from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
-from binlogtool.export.task_planning import (
-    TASKS_FOLDER,
-    TableJob,
-    TaskLimits,
-    WriteTask,
-    new_task_folder,
-    require_task_file,
-)
+from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, TableFinisher
+from binlogtool.export.table_files import TableFileCounts, count_file, to_stored_text
+from binlogtool.export.table_spool import TableSpool, TableSpools
+from binlogtool.export.typed_columns import TableBatch, TableEvolution
+from binlogtool.export.write_typed_tables import RowKind, SpoolResult, TaskReader
 from binlogtool.findings import Finding, finding_to_value
 
 # --- What was read, and what was read back ---
@@ -118,35 +102,27 @@ class EventRanges(msgspec.Struct):
 
 
 class OutputCounts(msgspec.Struct):
-    """Content of files of records as read back.
+    """What a task read, and the content of its files as read back.
 
     last_records: log file -> highest record number. event_ranges: check of event ranges; None unless events share
-    record numbers.
+    record numbers. notes: findings without a row.
     """
 
-    outputs: list[ManifestOutput] = msgspec.field(default_factory=list)
+    totals: RowTotals = RowTotals()
+    files: list[FinishedFile] = msgspec.field(default_factory=list)
     records: Counter[str] = msgspec.field(default_factory=Counter)
     last_records: dict[str, int] = msgspec.field(default_factory=dict)
-    text_bytes: int = 0
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
     event_ranges: EventRanges | None = None
+    notes: FindingTally = msgspec.field(default_factory=FindingTally)
 
-    @property
-    def rows(self) -> int:
-        """Total number of rows."""
-        return sum(output.rows for output in self.outputs)
-
-    def add_file(self, folder: Path, path: Path, file_options: TableFileOptions, schema: pa.Schema) -> None:
-        """Read a file back.
-
-        Raises:
-            InputOutputError: the reader does not understand the file.
-        """
+    def count_file(
+        self, file_options: TableFileOptions, folder: Path, path: Path, schema: pa.Schema
+    ) -> TableFileCounts:  # fmt: skip
+        """Read a file back; see `table_files.count_file`."""
         partition_values = parse_partition_values(path.relative_to(folder))
         extra = (*_REQUIRED_COLUMNS, *(_EVENT_RANGE_COLUMNS if self.event_ranges is not None else ()))
-        counts = count_file(file_options, folder, path, schema, partial(self._add_rows, partition_values), extra)
-        self.outputs.append(counts.output)
-        self.text_bytes += counts.text_bytes
+        return count_file(file_options, folder, path, schema, partial(self._add_rows, partition_values), extra)
 
     def _add_rows(self, partition_values: Mapping[str, str | None], table: pa.Table) -> None:
         for name in _REQUIRED_COLUMNS:
@@ -163,12 +139,13 @@ class OutputCounts(msgspec.Struct):
                 self.finding_tally.add(row["file"], finding, damage=row["type"] == records_to_arrow.DAMAGE)
 
     def merge(self, other: OutputCounts) -> None:
-        """Add the counts of more files."""
-        self.outputs += other.outputs
+        """Add the counts of the next task."""
+        self.totals += other.totals
+        self.files += other.files
+        self.notes.merge(other.notes)
         self.records += other.records
         for file, record in other.last_records.items():
             self.last_records[file] = max(self.last_records.get(file, -1), record)
-        self.text_bytes += other.text_bytes
         self.finding_tally.merge(other.finding_tally)
         if self.event_ranges is not None and other.event_ranges is not None:
             self.event_ranges.merge(other.event_ranges)
@@ -200,182 +177,130 @@ def parse_partition_values(relative: Path) -> dict[str, str | None]:
     return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
 
 
-# --- Tasks that write files ---
+# --- Records as a kind of rows ---
 
 
-class WriteResult(msgspec.Struct):
-    """Result of a write task. folder: directory of its files. notes: findings without a row."""
+class RecordLayout(msgspec.Struct, frozen=True):
+    """Layout of the files of records (`table_spool.FileLayout`)."""
 
-    folder: str
-    totals: RowTotals
-    counts: OutputCounts
-    notes: FindingTally
+    schema: pa.Schema = records_to_arrow.SCHEMA
+
+    def to_table(self, table_batch: TableBatch) -> pa.Table:
+        """Convert a batch to this layout."""
+        return pa.Table.from_batches([table_batch.batch])
+
+    def column_types(self) -> list[dict[str, str]]:
+        """Return (): records have no columns of tables."""
+        return []
 
 
-class RecordTableWriter(msgspec.Struct, frozen=True):
-    """Executor of write tasks.
+class RecordRows(RowKind, frozen=True):
+    """Rows of records.
 
-    stage: absolute path of the output. events: several rows share the number of a record.
+    shape, layout: of the files. has_all: no record is left out. has_events: several rows share the number of a record.
     """
 
-    request: ReadRequest
-    file_options: TableFileOptions
-    stage: str
-    events: bool
-    limits: TaskLimits = TaskLimits()
+    shape: TableFileOptions
+    layout: RecordLayout = RecordLayout()
+    has_all: bool = False
+    has_events: bool = False
 
-    def execute(self, task: WriteTask) -> WriteResult:
-        """Write the rows of a task, and read them back.
+    @property
+    def needs_definitions(self) -> bool:
+        """False: records have no columns of tables."""
+        return False
 
-        Raises:
-            InputOutputError: the rows cannot be written.
-            LimitError: the deadline passed.
-        """
-        folder = new_task_folder(self.stage, task.number)
-        with name_os_errors(self.stage, "cannot be written", by_file=True):
-            return self._write(task, folder)
+    def make_layout(self, evolution: TableEvolution) -> RecordLayout:
+        """Return the layout of the files."""
+        return self.layout
 
-    def _write(self, task: WriteTask, folder: Path) -> WriteResult:
-        options, max_memory = self.file_options, self.request.limits.max_memory
-        counts = OutputCounts(event_ranges=EventRanges() if self.events else None)
-        result = WriteResult(str(folder), RowTotals(), counts, FindingTally())
-        sink = TableFileSink(
-            folder, options, records_to_arrow.SCHEMA, max_memory, options.file_size or DEFAULT_FILE_SIZE
-        )  # fmt: skip
+    def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
+        """Write the rows of a task, and read them back."""
+        counts, file_size = self.merge_outcomes(()), self.shape.file_size or DEFAULT_FILE_SIZE
+        settings = self.make_settings(self.shape, reader.request, pool, file_size)
+        spools = TableSpools[TableSpool](reader.folder, settings)
         try:
-            for batch in self._read_batches(task, result.notes):
-                result.totals += total_rows(batch)
-                sink.add(batch)
-            sink.close(keep_empty=task.number == 0)
+            for batch in self._read_batches(reader, counts):
+                spools.add_batch("", TableBatch((), batch))
+            spooled = spools[""].finish(keep_empty=reader.task.number == 0)
         except BaseException:
-            sink.abandon()
+            spools.abandon()
             raise
-        result.totals = replace(result.totals, text_bytes=sink.text_bytes)
-        for path in sink.paths:
-            counts.add_file(folder, path, options, records_to_arrow.SCHEMA)
-        return result
+        finisher = TableFinisher(self.shape, "", reader.request.limits.max_memory, counts.count_file)
+        counts.files = finisher.finish_files(FinishTask(0, spooled, self.layout.schema), reader.folder)
+        counts.totals = replace(counts.totals, text_bytes=sum(one.text_bytes for one in counts.files))
+        return SpoolResult([spooled], counts.finding_tally, counts)
 
-    def _read_batches(self, task: WriteTask, notes: FindingTally) -> Iterator[pa.RecordBatch]:
-        done = rows = 0
-        for piece in task.pieces:
-            member, begin = piece.member, 0 if piece.part.start is None else piece.part.start.offset
-
-            def add_note(finding: Finding, name: str = records_to_arrow.printable_path(member.name)) -> None:
-                notes.add(name, finding_to_value(finding), damage=False)
-
-            is_member_closed = partial(is_closed, member, self.request.members, self.request.open_member)
-            for batch in read_member(
-                member, self.request, piece.part, is_file_closed=is_member_closed, on_note=add_note
-            ):
+    def _read_batches(self, reader: TaskReader, counts: OutputCounts) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, and count them."""
+        report = reader.make_progress()
+        for piece in reader.task.pieces:
+            begin = 0 if piece.part.start is None else piece.part.start.offset
+            for batch in _read_piece(piece, reader.request, counts.notes):
                 yield batch
-                rows += batch.num_rows
+                counts.totals += total_rows(batch)
                 offset = batch["offset"][batch.num_rows - 1].as_py() if batch.num_rows else 0
-                self.limits.check(done + max((offset or 0) - begin, 0), rows)
-            done += piece_size(piece)
+                report(piece.member.name, max(offset or 0, begin), counts.totals.rows)
 
+    def merge_outcomes(self, outcomes: Sequence[OutputCounts]) -> OutputCounts:
+        """Return the outcome of all tasks."""
+        merged = OutputCounts(event_ranges=EventRanges() if self.has_events else None)
+        for one in outcomes:
+            merged.merge(one)
+        return merged
 
-# --- The job ---
+    def merge_results(self, results: Sequence[SpoolResult]) -> SpoolResult:
+        """Return the findings and the outcome of all tasks; findings without a row are last."""
+        merged = super().merge_results(results)
+        merged.finding_tally.merge(merged.outcome.notes)
+        return merged
 
+    def get_finished_files(self, outcome: OutputCounts) -> list[FinishedFile]:
+        """Return the files of the output."""
+        return outcome.files
 
-class RecordTableJob(TableJob, frozen=True):
-    """One conversion of records to a table format."""
-
-    def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
-        """Write a directory of files at `stage`.
+    def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
+        """Add the records of each input, the checks, and the totals of a job on a cluster.
 
         Raises:
-            UsageError: --skip, --limit or --tail with several files.
-            MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
+            InputOutputError: records are missing or duplicated.
         """
-        _check_no_counting(inputs, self.request.selection)
-        with self.open(inputs) as (runner, limits):
-            parallel, size = runner.parallel, sum(i.size for i in inputs)
-            count = 1 if parallel == 1 else self.shape.estimate_file_count(size, parallel)
-            request, inputs, tasks = self.plan_tasks(runner, inputs, count)
-            stage.mkdir()
-            has_event_rows = self._has_event_rows(inputs)
-            writer = RecordTableWriter(request, self.shape, str(stage.absolute()), has_event_rows, limits)
-            results = runner.run_tasks("converting", tasks, writer.execute)
-            details = runner.describe()
-        totals, counts = sum((one.totals for one in results), RowTotals()), _publish_files(results, stage)
-        manifest = _build_manifest(inputs, counts, totals, self.request.selection, self.shape)
-        if details:
-            manifest = replace(manifest, details={"spark": {**details, "observed": asdict(totals)}})
-        return manifest
-
-    def _has_event_rows(self, inputs: list[ManifestInput]) -> bool:
-        """Return True if the rows are events that share the number of the record that contains them."""
-        hints = self.request.hints
-        level = None if hints is None else hints.level
-        return level is not None and level in {
-            open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format
-        }
+        counts: OutputCounts = result.outcome
+        totals, spark = counts.totals, manifest.details.get("spark")
+        details = {"spark": {**spark, "observed": asdict(totals)}} if spark else {}
+        names = [to_stored_text(self.shape, records_to_arrow.printable_path(one.path)) for one in manifest.inputs]
+        inputs = [replace(i, records=counts.records[name]) for i, name in zip(manifest.inputs, names, strict=True)]
+        checks = list[ManifestCheck]()
+        if manifest.complete:
+            for name, count, unit in (("rows", totals.rows, "rows"), ("texts", totals.text_bytes, "bytes")):
+                text = f"{count:,} {unit} read, {count:,} counted in the output"
+                checks.append(ManifestCheck(f"{name}-in-equal-{name}-out", text))
+            if self.has_all:
+                checks += counts.check_contiguous(partitioned=bool(self.shape.partition_by))
+        return replace(manifest, inputs=tuple(inputs), checks=tuple(checks), details=details)
 
 
-def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> None:
-    """Raise UsageError for selections that count records of several files, which are read in parallel."""
+def _read_piece(piece: TaskPiece, request: ReadRequest, notes: FindingTally) -> Iterator[pa.RecordBatch]:
+    member = piece.member
+
+    def add_note(finding: Finding) -> None:
+        notes.add(records_to_arrow.printable_path(member.name), finding_to_value(finding), damage=False)
+
+    is_member_closed = partial(is_closed, member, request.members, request.open_member)
+    return read_member(member, request, piece.part, is_file_closed=is_member_closed, on_note=add_note)
+
+
+def make_record_rows(request: ReadRequest, shape: TableFileOptions, inputs: Sequence[ManifestInput]) -> RecordRows:
+    """Return the kind of rows for these inputs.
+
+    Raises:
+        UsageError: --skip, --limit or --tail with several files, which are read in parallel.
+    """
+    selection, hints = request.selection, request.hints
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     if len(inputs) > 1 and counted:
         raise UsageError("--skip, --limit and --tail need ordered records; convert one file, or use --to jsonl")
-
-
-def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
-    """Move the files of all tasks into the output, in row order, and return the counts that were read back.
-
-    Raises:
-        InputOutputError: a file does not exist: the tasks ran on another machine without a shared file system.
-    """
-    counts = OutputCounts(event_ranges=None if results and results[0].counts.event_ranges is None else EventRanges())
-    for result in results:
-        counts.merge(result.counts)
-    files = [
-        FinishedFile(str(Path(one.folder, output.path)), output) for one in results for output in one.counts.outputs
-    ]
-    for file in files:
-        require_task_file(file.source)
-    counts.outputs = list(publish_files(files, stage))
-    shutil.rmtree(stage / TASKS_FOLDER, ignore_errors=True)
-    (stage / "_SUCCESS").touch()
-    for result in results:
-        counts.finding_tally.merge(result.notes)
-    return counts
-
-
-def _build_manifest(
-    inputs: list[ManifestInput],
-    counts: OutputCounts,
-    totals: RowTotals,
-    selection: Selection,
-    file_options: TableFileOptions,
-) -> Manifest:
-    """Compare the rows that were read back with those that were read from the logs, and build the manifest.
-
-    Raises:
-        InputOutputError: rows or texts are missing or duplicated.
-    """
-    rows_in, text_in = totals.rows, totals.text_bytes
-    if counts.rows != rows_in:
-        raise InputOutputError(f"{rows_in:,} rows were read and {counts.rows:,} were written; the output is not usable")
-    if counts.text_bytes != text_in:
-        text = f"rows with {text_in:,} bytes of text were read and {counts.text_bytes:,} written"
-        raise InputOutputError(f"{text}: the output is not usable")
-    checks = [
-        ManifestCheck("rows-in-equal-rows-out", f"{rows_in:,} rows read, {counts.rows:,} counted in the output"),
-        ManifestCheck(
-            "texts-in-equal-texts-out", f"{text_in:,} bytes read, {counts.text_bytes:,} counted in the output"
-        ),
-    ]
-    if selection == Selection(on_damage=selection.on_damage, live=selection.live):
-        checks += counts.check_contiguous(partitioned=bool(file_options.partition_by))
-    finding_tally = counts.finding_tally
-    return finding_tally.build_manifest(
-        selection,
-        inputs=tuple(
-            replace(i, records=counts.records[to_stored_text(file_options, records_to_arrow.printable_path(i.path))])
-            for i in inputs
-        ),
-        outputs=tuple(counts.outputs),
-        rows=counts.rows,
-        damage=finding_tally.damage_rows,
-        checks=tuple(checks),
-    )
+    level = None if hints is None else hints.level
+    levels = {open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format}
+    has_all = selection == Selection(on_damage=selection.on_damage, live=selection.live)
+    return RecordRows(shape, has_all=has_all, has_events=level is not None and level in levels)

@@ -1,8 +1,9 @@
-"""Write typed rows or change messages as tables.
+"""Write records, typed rows or change messages as tables.
 
 Columns of a table can appear in any part of a log, so each task spools rows with the columns that it knows. The driver
-merges what the tasks know of tables, and other tasks write the files. A task reads pieces of files from points where no
-transaction is open; what the log says before them comes from one pass over its definitions.
+merges what the tasks know of tables, and other tasks write the files; records always have the same columns, so their
+spooled files are those of the output. A task reads pieces of files from points where no transaction is open; what the
+log says before them comes from one pass over its definitions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from itertools import count, pairwise
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -42,15 +43,20 @@ from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, 
 from binlogtool.export.read_rows_of_one_file import iter_tables, read_definitions, tables_before
 from binlogtool.export.records_to_arrow import DAMAGE
 from binlogtool.export.run_tasks import TaskRunner
-from binlogtool.export.spool_to_table_files import FinishTask, TableDirectories, TableFinisher, publish_files
+from binlogtool.export.spool_to_table_files import (
+    FinishedFile,
+    FinishTask,
+    TableDirectories,
+    TableFinisher,
+    publish_files,
+)
 from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.table_spool import (
     FileLayout,
     FindingCounter,
     SpooledDefinitions,
     SpooledTable,
-    TableMemory,
-    TableSpool,
+    SpoolSettings,
     TableSpools,
     TypedTables,
 )
@@ -158,39 +164,70 @@ class SpoolResult(msgspec.Struct):
     outcome: Any
 
 
-class RowKind(Protocol):
-    """A kind of rows of tables: typed rows, or change messages."""
+class RowKind(msgspec.Struct, frozen=True):
+    """A kind of rows of tables: records, typed rows, or change messages."""
 
     @property
     def per_table(self) -> bool:
         """True if each table has its own directory."""
+        return False
+
+    @property
+    def needs_definitions(self) -> bool:
+        """False if all rows have the same columns, whatever earlier files say of tables."""
+        return True
 
     @property
     def needs_record_numbers(self) -> bool:
         """True if rows are selected by record number; the log is then read by one task."""
+        return False
 
     def make_layout(self, evolution: TableEvolution) -> FileLayout:
         """Return the layout of the files of a table with these columns."""
+        raise NotImplementedError
+
+    def make_settings(
+        self, shape: TableFileOptions, request: ReadRequest, pool: ThreadPoolExecutor, file_size: int | None = None
+    ) -> SpoolSettings:
+        """Return the settings of spools for an output; without definitions, their files are those of the output."""
+        options = shape.spool_options if self.needs_definitions else shape
+        return SpoolSettings(self.make_layout, options, pool, request.limits.max_memory, file_size)
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read the pieces of one task and write their rows to the spool."""
+        raise NotImplementedError
 
     def find_undecodable_tables(self, outcome: Any) -> set[str]:
         """Return the tables whose records this task could not decode because their definitions are only in earlier
         tasks.
         """
+        return set()
 
     def is_cut(self, first: Any, second: Any) -> bool:
         """Return True if a transaction continues from one task in the next; both must then be one task."""
+        return False
 
-    def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
+    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
         """Check the merged result of all tasks, and their tables. Raises UsageError: the options name others."""
 
     def merge_outcomes(self, outcomes: Sequence[Any]) -> Any:
         """Return the outcome of all tasks."""
+        raise NotImplementedError
+
+    def merge_results(self, results: Sequence[SpoolResult]) -> SpoolResult:
+        """Return the findings and the outcome of all tasks."""
+        merged = SpoolResult([], FindingTally(), self.merge_outcomes([one.outcome for one in results]))
+        for one in results:
+            merged.finding_tally.merge(one.finding_tally)
+        return merged
+
+    def get_finished_files(self, outcome: Any) -> list[FinishedFile] | None:
+        """Return the files of the output if the tasks wrote them; None = they are made of the spool."""
+        return None
 
     def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
         """Add the facts that only this kind of rows has."""
+        raise NotImplementedError
 
 
 class TableSpooler(msgspec.Struct, frozen=True):
@@ -221,8 +258,8 @@ class TableSpooler(msgspec.Struct, frozen=True):
 # --- Typed rows ---
 
 
-class TypedRows(msgspec.Struct, frozen=True):
-    """Typed rows of tables (`RowKind`). operations: a change can be a key and operations, without images."""
+class TypedRows(RowKind, frozen=True):
+    """Typed rows of tables. operations: a change can be a key and operations, without images."""
 
     options: TypedRowOptions
     operations: bool
@@ -241,21 +278,10 @@ class TypedRows(msgspec.Struct, frozen=True):
         """Return the layout of the files of a table."""
         return TableLayout(evolution.fields, evolution.key, self.options.image, operations=self.operations)
 
-    def create_spools(
-        self, folder: Path, shape: TableFileOptions, request: ReadRequest, pool: ThreadPoolExecutor,
-        known: Sequence[KnownTable] = (), generation: int | None = None,
-    ) -> TableSpools[TableSpool]:  # fmt: skip
-        """Create the spools of tables in a directory. generation: see `TableSpools`."""
-        create = partial(
-            TableSpool, make_layout=self.make_layout, codec=shape.spool_codec, pool=pool,
-            max_memory=request.limits.max_memory,
-        )  # fmt: skip
-        return TableSpools(folder, create, TableMemory(request.limits.max_memory), known, generation)
-
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its rows."""
         known = reader.task.known
-        tables = TypedTables(self.create_spools(reader.folder, reader.shape, reader.request, pool, known))
+        tables = TypedTables(TableSpools(reader.folder, self.make_settings(reader.shape, reader.request, pool), known))
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
         self.route_parts(reader, router, tables)
         return SpoolResult(tables.spools.finish(), tables.finding_tally, router.summary)
@@ -293,7 +319,7 @@ class TypedRows(msgspec.Struct, frozen=True):
                 summary.add_unfinished(one.open_transaction)
         return summary
 
-    def add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest) -> None:
+    def _add_unselected_tables(self, outcome: RouterSummary, request: ReadRequest) -> None:
         """Add the tables that the log has only outside the selection, if one that the options name is missing."""
         if any(outcome.find_missing(self.options)):
             for member in request.members:
@@ -301,8 +327,10 @@ class TypedRows(msgspec.Struct, frozen=True):
                     with request.open_member(member) as log:
                         outcome.seen.update((table.name, table) for table in iter_tables(log, Selection()))
 
-    def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
+    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
         """Check that the tables and columns that the options name exist. Raises UsageError: one does not."""
+        if is_part_selected(request.selection):
+            self._add_unselected_tables(result.outcome, request)
         result.outcome.check_tables_exist(self.options)
         if self.options.objects and not tables:
             result.outcome.add_remark(f"the selection contains no row of {', '.join(self.options.objects)}")
@@ -422,15 +450,11 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             spooler = TableSpooler(request, self.kind, self.shape, str(stage.absolute()), limits)
             results = self._spool(runner, spooler, tasks)
             tables, _ = merge_tables(results, self.kind)
-            result = SpoolResult([], FindingTally(), self.kind.merge_outcomes([one.outcome for one in results]))
-            for one in results:
-                result.finding_tally.merge(one.finding_tally)
+            result = self.kind.merge_results(results)
             if result.finding_tally.stops_conversion(request.selection):
                 return self._build_manifest(inputs, result, {}, {}, runner)
-            if isinstance(self.kind, TypedRows) and is_part_selected(request.selection):
-                self.kind.add_unselected_tables(result.outcome, request)
-            self.kind.check_result(result, tables)
-            outputs = self._finish(runner, tables, stage)
+            self.kind.check_result(result, tables, request)
+            outputs = self._finish(runner, tables, stage, self.kind.get_finished_files(result.outcome))
             return self._build_manifest(inputs, result, tables, outputs, runner)
 
     def _spool(self, runner: TaskRunner, spooler: TableSpooler, tasks: list[SpoolTask]) -> list[SpoolResult]:
@@ -459,9 +483,11 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         self, runner: TaskRunner, inputs: list[ManifestInput]
     ) -> tuple[ReadRequest, list[ManifestInput], list[SpoolTask]]:
         size, parallel = sum(i.size for i in inputs), runner.parallel
-        task_count = max(
-            self.shape.estimate_file_count(size, parallel), min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE))
-        )
+        task_count = self.shape.estimate_file_count(size, parallel)
+        if not self.kind.needs_definitions:
+            request, inputs, tasks = self.plan_tasks(runner, inputs, task_count if parallel > 1 else 1)
+            return request, inputs, [SpoolTask(one.number, one.pieces, is_whole_log=False) for one in tasks]
+        task_count = max(task_count, min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE)))
         if parallel == 1 or self.kind.needs_record_numbers or task_count == 1:
             request = self.build_request(self.build_members(inputs))
             pieces = tuple(map(TaskPiece, request.members))
@@ -478,16 +504,15 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         ]  # fmt: skip
 
     def _finish(
-        self, runner: TaskRunner, tables: dict[str, MergedTable], stage: Path
+        self, runner: TaskRunner, tables: dict[str, MergedTable], stage: Path, files: list[FinishedFile] | None
     ) -> dict[str, list[ManifestOutput]]:
-        """Write and publish the files of all tables; return them by table, relative to the output."""
-        schemas = {key: self.kind.make_layout(table.history.evolution).schema for key, table in tables.items()}
-        parts = [(key, one) for key, table in tables.items() for one in table.spooled]
-        tasks = [FinishTask(number, one, schemas[key]) for number, (key, one) in enumerate(parts)]
-        finisher = TableFinisher(self.shape, str(stage.absolute()), self.request.limits.max_memory)
-        finished = {key: list[Any]() for key in tables}
-        for (key, _), files in zip(parts, runner.run_tasks("writing", tasks, finisher.execute), strict=True):
-            finished[key] += files
+        """Write and publish the files of all tables; return them by table, relative to the output.
+
+        files: those of the only table; None = they are not written yet.
+        """
+        finished = {key: files or [] for key in tables}
+        if files is None:
+            finished = self._finish_spooled(runner, tables, stage)
         outputs, directories = dict[str, list[ManifestOutput]](), self._directories(tables)
         for key, files in finished.items():
             published = publish_files(files, stage / directories[key])
@@ -498,6 +523,18 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
             (stage / TABLES_FILE).write_text(text + "\n")
         (stage / "_SUCCESS").touch()
         return outputs
+
+    def _finish_spooled(
+        self, runner: TaskRunner, tables: dict[str, MergedTable], stage: Path
+    ) -> dict[str, list[FinishedFile]]:
+        schemas = {key: self.kind.make_layout(table.history.evolution).schema for key, table in tables.items()}
+        parts = [(key, one) for key, table in tables.items() for one in table.spooled]
+        tasks = [FinishTask(number, one, schemas[key]) for number, (key, one) in enumerate(parts)]
+        finisher = TableFinisher(self.shape, str(stage.absolute()), self.request.limits.max_memory)
+        finished = {key: list[FinishedFile]() for key in tables}
+        for (key, _), files in zip(parts, runner.run_tasks("writing", tasks, finisher.execute), strict=True):
+            finished[key] += files
+        return finished
 
     def _directories(self, tables: dict[str, MergedTable]) -> dict[str, str]:
         """Return the directory of each table in the output."""

@@ -53,11 +53,13 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.records_to_arrow import _OversizedNumbers
+from binlogtool.export.spool_to_table_files import FinishedFile, publish_files
 from binlogtool.export.sql_script_output import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
 from binlogtool.export.typed_columns import PartialImages, widen_type
 from binlogtool.export.write_json_sql_raw import StreamJob
-from binlogtool.export.write_record_tables import EventRanges, OutputCounts, RecordTableWriter, RowTotals, WriteResult
+from binlogtool.export.write_record_tables import EventRanges, OutputCounts, RecordRows
+from binlogtool.export.write_typed_tables import SpoolTask, TaskReader
 from binlogtool.findings import Severity, make_finding
 from tests.cli.samples import damaged_log
 from tests.export.ibb_writer import IbbWriter
@@ -361,9 +363,9 @@ def test_a_sink_has_at_most_so_many_files_open(tmp_path: Path, monkeypatch: pyte
     for number, name in enumerate("abcabca"):
         sink.add(pa.record_batch([pa.array([name]), pa.array([number])], schema=schema))
         assert len(sink._open) <= 2
-    assert len(sink._open) == 2 and len(sink.paths) == 7
+    assert len(sink._open) == 2 and len(sink.files) == 7
     sink.close()
-    rows = [line for path in sink.paths for line in path.read_text().splitlines()[1:]]
+    rows = [line for file in sink.files for line in file.path.read_text().splitlines()[1:]]
     assert sorted(row.rpartition(",")[2] for row in rows) == ["0", "1", "2", "3", "4", "5", "6"]
 
 
@@ -486,17 +488,14 @@ def test_counts_of_tasks_are_added_and_the_last_record_of_a_file_is_the_highest(
     other.last_records.update({"a": 3, "b": 4, "c": 0})
     counts.records.update({"a": 6})
     other.records.update({"a": 1, "c": 1})
-    counts.text_bytes, other.text_bytes = 7, 8
     counts.merge(other)
     assert (counts.last_records, counts.records) == ({"a": 5, "b": 4, "c": 0}, {"a": 7, "c": 1})
-    assert counts.text_bytes == 15
 
 
 def test_a_file_that_a_task_wrote_and_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    counts = OutputCounts(outputs=[ManifestOutput("part-00000.parquet", 1, 100)])
-    result = WriteResult(str(tmp_path / "task"), RowTotals(), counts, FindingTally())
+    file = FinishedFile(f"{tmp_path}/task/part-00000.parquet", ManifestOutput("part-00000.parquet", 1, 100))
     with pytest.raises(InputOutputError) as raised:
-        write_record_tables._publish_files([result], tmp_path / "out")
+        publish_files([file], tmp_path / "out")
     text = "a task wrote this file, but it no longer exists; the output is incomplete, delete it"
     assert str(raised.value) == f"{tmp_path}/task/part-00000.parquet: {text}"
 
@@ -688,21 +687,20 @@ def test_limits_are_checked_with_the_bytes_up_to_the_last_record_of_each_batch(
     """The first piece has 1,000 bytes; of the second file the part from byte 100 on is read."""
 
     def batch(*offsets: int) -> pa.RecordBatch:
-        return pa.record_batch([pa.array(offsets, pa.int64())], names=["offset"])
+        numbers = pa.array(offsets, pa.int64())
+        return pa.record_batch([numbers, numbers, numbers], names=["offset", "record", "size"])
 
     batches = {"a": [batch(10, 500, 900), batch()], "b": [batch(100, 350)]}
     monkeypatch.setattr(
         write_record_tables, "read_member", lambda member, *arguments, **options: iter(batches[member.name])
     )
     calls: list[tuple[int, int]] = []
-    writer = SimpleNamespace(
-        request=ReadRequest(()),
-        limits=SimpleNamespace(check=lambda size, rows: calls.append((size, rows))),
-    )
     pieces = (
         TaskPiece(TaskFile("/a", "a", "drizzle", 1000)),
         TaskPiece(TaskFile("/b", "b", "drizzle", 600), FilePart(ResumePoint(100, 2, 0), 600)),
     )
-    task = SimpleNamespace(pieces=pieces)
-    assert len(list(RecordTableWriter._read_batches(writer, task, FindingTally()))) == 3  # type: ignore[arg-type]
+    limits = SimpleNamespace(check=lambda size, rows: calls.append((size, rows)))
+    task, options = SpoolTask(0, pieces, is_whole_log=False), TableFileOptions("parquet")
+    reader = TaskReader(task, ReadRequest(()), options, Path(), limits)  # type: ignore[arg-type]
+    assert len(list(RecordRows(options)._read_batches(reader, OutputCounts()))) == 3
     assert calls == [(900, 3), (0, 3), (1250, 5)]

@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.export.write_record_tables import RecordTableWriter
+from binlogtool.export.write_typed_tables import TableSpooler
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67
@@ -84,14 +84,14 @@ def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone, out = fleet[1], tmp_path / "rows"
-    execute = RecordTableWriter.execute
+    execute = TableSpooler.execute
 
-    def late(writer: RecordTableWriter, task: Any) -> Any:
+    def late(writer: TableSpooler, task: Any) -> Any:
         gone.unlink(missing_ok=True)  # no task reads yet
         return execute(writer, task)
 
     if stage == "converting":
-        monkeypatch.setattr(RecordTableWriter, "execute", late)
+        monkeypatch.setattr(TableSpooler, "execute", late)
     done = binlogtool.convert(fleet, "parquet", out, selection=SALVAGE, on_step=removing(gone, stage))
     assert_lost(done, out, gone, finding)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,7 @@ from binlogtool.core.record_and_selection_types import ScriptSummary
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.convert_values import ChangeMessage
 from binlogtool.export.envelopes.maxwell import old_values
-from binlogtool.export.manifest import FindingTally, Manifest
+from binlogtool.export.manifest import FindingTally, Manifest, ReadRequest
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
 from binlogtool.export.spool_to_table_files import conform_table
 from binlogtool.export.table_spool import SpooledTable, TableMemory, TableSpool, TableSpools
@@ -35,7 +34,7 @@ from binlogtool.export.typed_columns import (
     to_sql_type,
 )
 from binlogtool.export.write_json_sql_raw import StreamJob
-from binlogtool.export.write_typed_tables import SpoolResult, TaskReader
+from binlogtool.export.write_typed_tables import RowKind, SpoolResult, TaskReader
 from binlogtool.format_api.encode_json import encode_json
 from binlogtool.format_api.row_output_interfaces import (
     TRUNCATE,
@@ -192,11 +191,6 @@ class MessageTableLayout:
     def __init__(self, row_layout: MessageRowLayout, fields: Sequence[TypedColumn] | None) -> None:
         self.row_layout, self.fields = row_layout, fields
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MessageTableLayout) and self.schema.equals(other.schema)
-
-    __hash__ = None  # type: ignore[assignment]
-
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the files."""
@@ -260,10 +254,10 @@ class MessageTableSpool(TableSpool):
             self._pending_messages = []
             self._memory.add_batch(self, TableBatch((), batch))
 
-    def finish(self) -> SpooledTable:
+    def finish(self, *, keep_empty: bool = False) -> SpooledTable:
         """Write what is pending; see `TableSpool`."""
         self.flush()
-        return super().finish()
+        return super().finish(keep_empty=keep_empty)
 
 
 def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
@@ -298,8 +292,8 @@ class MessageOutcome(msgspec.Struct):
         self.script_ends += other.script_ends
 
 
-class MessageRows(msgspec.Struct, frozen=True):
-    """Change messages as rows of tables (`export.write_typed_tables.RowKind`).
+class MessageRows(RowKind, frozen=True):
+    """Change messages as rows of tables.
 
     typed_options: options of tables with typed images; None = all messages in one table, images as texts. has_types:
     the format of the output has types for images.
@@ -313,11 +307,6 @@ class MessageRows(msgspec.Struct, frozen=True):
     def per_table(self) -> bool:
         """True if each table has its own directory."""
         return self.typed_options is not None and self.typed_options.per_table
-
-    @property
-    def needs_record_numbers(self) -> bool:
-        """Return False: messages are not counted."""
-        return False
 
     @property
     def is_typed(self) -> bool:
@@ -361,10 +350,6 @@ class MessageRows(msgspec.Struct, frozen=True):
         """Return the emptied tables that had no messages before."""
         return outcome.unplaced if self.per_table or not outcome.unplaced else {""}
 
-    def is_cut(self, first: MessageOutcome, second: MessageOutcome) -> bool:
-        """Return False: logs with messages are split between transactions."""
-        return False
-
     def merge_outcomes(self, outcomes: Sequence[MessageOutcome]) -> MessageOutcome:
         """Return the outcome of the log."""
         merged = MessageOutcome()
@@ -372,7 +357,7 @@ class MessageRows(msgspec.Struct, frozen=True):
             merged.add(one)
         return merged
 
-    def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
+    def check_result(self, result: SpoolResult, tables: Collection[str], request: ReadRequest) -> None:
         """Check that there are messages of the tables that the options name. Raises UsageError: there are none."""
         if self.typed_options is not None and self.typed_options.objects and not tables:
             raise UsageError(f"--object {self.typed_options.objects[0]}: the log contains no change of such a table")
@@ -395,15 +380,18 @@ class _MessageTables:
         self._kind, self.unplaced = kind, set[str]()
         self._first_table: SqlTable | None = None
         known, max_memory = reader.task.known, reader.request.limits.max_memory
-        memory = TableMemory(max_memory)
-        create = partial(
-            MessageTableSpool, make_layout=kind.make_layout, codec=reader.shape.spool_codec, pool=pool,
-            max_memory=max_memory, row_layout=MESSAGE_LAYOUTS[kind.options.envelope], typed=kind.is_typed,
-            memory=memory,
+        self.spools = TableSpools(
+            reader.folder, kind.make_settings(reader.shape, reader.request, pool), known, create=self._create_spool
         )  # fmt: skip
-        self.spools = TableSpools(reader.folder, create, memory, known)
         self._names = {one.name for one in known}
         self._max_pending_bytes, self._pending_bytes = min(_MAX_PENDING_BYTES, max_memory // _HELD_MEMORY_DIVISOR), 0
+
+    def _create_spool(self, *arguments: Any, **more: Any) -> MessageTableSpool:
+        kind = self._kind
+        layout = MESSAGE_LAYOUTS[kind.options.envelope]
+        return MessageTableSpool(
+            *arguments, row_layout=layout, typed=kind.is_typed, memory=self.spools.memory, **more
+        )  # fmt: skip
 
     def add_message(self, message: ChangeMessage) -> None:
         """Add the next message; Debezium's messages about transactions belong to another topic, and are left out."""

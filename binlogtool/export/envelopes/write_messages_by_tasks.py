@@ -12,6 +12,7 @@ from binlogtool.errors import InputOutputError
 from binlogtool.export.atomic_output import create_task_folder
 from binlogtool.export.envelopes.messages_to_arrow import MessageOutcome, MessageRows
 from binlogtool.export.manifest import FindingTally, Manifest, ManifestInput
+from binlogtool.export.table_files import WrittenFile
 from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.task_planning import require_task_file
 from binlogtool.export.write_json_sql_raw import StreamJob
@@ -22,19 +23,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 class MessageLines(MessageRows, frozen=True):
-    """Change messages as JSON lines (`export.write_typed_tables.RowKind`)."""
+    """Change messages as JSON lines."""
 
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Write the messages of one task as lines to its single output table."""
         result, checksum = SpoolResult([], FindingTally(), MessageOutcome()), 0
         reader.folder.mkdir(parents=True)
-        path = reader.folder / "lines.jsonl"
-        with path.open("xb") as out:
+        file = WrittenFile(reader.folder, "lines.jsonl")
+        with file.path.open("xb") as out:
             for data in self.read_streams(reader, self.options, result):
                 checksum = CRC32.kernel(data, checksum)
                 out.write(data)
         result.outcome.checksum = checksum
-        result.tables.append(SpooledTable("", result.outcome.message_count, (), (), (str(path),)))
+        result.tables.append(SpooledTable("", result.outcome.message_count, (), (), (file,)))
         return result
 
 
@@ -56,21 +57,19 @@ class MessageLineJob(RowTableJob, frozen=True, kw_only=True):
             spooler = TableSpooler(request, self.kind, self.shape, str(folder.absolute()), limits)
             results = self._spool(runner, spooler, tasks)
             checksum = _join_files(results, stage)
-            stream = self._make_stream(results)
+            stream = self._make_stream(self.kind.merge_results(results))
             files, options = [one.path for one in inputs if not one.trouble], self.request.read_options()
             with open_log(files, options, LogReader) as log:
                 stream.check_names_exist(log)
             manifest, spark = stream.prove_output(inputs, stage, checksum), runner.describe()
         return replace(manifest, details={**manifest.details, "spark": spark}) if spark else manifest
 
-    def _make_stream(self, results: list[SpoolResult]) -> StreamJob:
-        """Return the job of a file that has the messages of all tasks."""
-        outcome, tally = self.kind.merge_outcomes([one.outcome for one in results]), FindingTally()
-        for one in results:
-            tally.merge(one.finding_tally)
+    def _make_stream(self, result: SpoolResult) -> StreamJob:
+        """Return the job of a file that has the messages of all tasks. result: of all tasks."""
+        outcome: MessageOutcome = result.outcome
         return StreamJob(
             "jsonl", self.request, envelope=self.kind.options,
-            finding_tally=tally, records_by_file=outcome.records_by_file, damaged=outcome.damaged,
+            finding_tally=result.finding_tally, records_by_file=outcome.records_by_file, damaged=outcome.damaged,
             has_left_out=outcome.has_left_out, other_message_count=outcome.message_count,
             script_ends=outcome.script_ends,
         )  # fmt: skip
@@ -85,7 +84,7 @@ def _join_files(results: list[SpoolResult], target: Path) -> int:
     whole = 0
     with target.open("xb") as out:
         for result in results:
-            path, checksum = Path(result.tables[0].paths[0]), 0
+            path, checksum = result.tables[0].files[0].path, 0
             require_task_file(path)
             with path.open("rb") as file:
                 while data := file.read(_CHUNK_BYTES):
