@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
-from binlogtool.core.decode_batches import LongValueWriter
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader, open_log
-from binlogtool.core.record_and_selection_types import FileFinding, RecordBlock, Selection, SqlFragment
+from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import (
     BinlogtoolError,
     FileVanishedError,
@@ -163,38 +162,17 @@ class LinesRunFile:
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part of the log's only file. closed: no bytes will follow the part."""
-        job, values = self._job, LongValueWriter()
+        job = self._job
         stream = StreamJob(
             "jsonl", replace(job.request, selection=selection), job.lines,
             envelope=job.message_options, compiled_lines=job.compiled_lines,
+            is_damage=lambda finding: is_damage(finding, lambda: closed), finding_tally=self.finding_tally,
+            generation=None if self._has_messages else generation,
         )  # fmt: skip
-        for item in stream.read_parts(log, part):
-            if isinstance(item, FileFinding):
-                damage = is_damage(item.finding, lambda: closed)
-                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-                continue
-            if isinstance(item, RecordBlock):
-                self._add_findings(item)
-                data, long_values, count = stream.encode_block(item), item.long_values, len(item)
-            else:
-                count = len(item.record) if isinstance(item, SqlFragment) else 0
-                data, long_values = bytes(item.data), {}
-            for piece in values.fill(self._add_generation(data, generation), long_values):
-                self._checksum = CRC32.kernel(piece, self._checksum)
-                self._file.write(piece)
-            self.rows += 0 if self._has_messages else count
-        self.rows += stream.message_count
-
-    def _add_findings(self, block: RecordBlock) -> None:
-        for finding in (one for findings in block.findings.values() for one in findings):
-            is_error = self._has_messages and finding.severity is Severity.ERROR
-            self.finding_tally.add(block.file, finding_to_value(finding), damage=is_error)
-
-    def _add_generation(self, lines: bytes, generation: int) -> bytes:
-        """Insert the generation as first member into each line."""
-        if self._has_messages:
-            return lines
-        return b"".join(b'{"generation":%d,%b' % (generation, one[1:]) for one in lines.splitlines(keepends=True))
+        for data in stream.encode_parts(stream.account_parts(stream.read_parts(log, part), []), self._path.parent):
+            self._checksum = CRC32.kernel(data, self._checksum)
+            self._file.write(data)
+        self.rows += stream.row_count
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Add a finding to the tally only."""
@@ -318,7 +296,7 @@ class RecordRunFiles(TableRunFiles):
         super().__init__(folder, number, job)
         self.finding_tally, self._finding_rows, self._counts = FindingTally(), 0, OutputCounts()
         self._kind = RecordRows(job.shape, RecordLayout(RecordLayout().schema.append(GENERATION_FIELD)))
-        self.spools = TableSpools(folder / "spool", self._kind.make_settings(job.shape, job.request, self._pool))
+        self.spools = TableSpools(folder / "spool", self._kind.make_settings(job.shape, job.request, None))
 
     def count_file(self, shape: TableFileOptions, folder: Path, path: Path, schema: pa.Schema) -> TableFileCounts:
         """Read a file back, and count its findings."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from binlogtool.export.output_options import (
     is_part_selected,
     typed_selection,
 )
-from binlogtool.export.records_to_arrow import DAMAGE, RecordRowReader, check_column_names, resize_batches
+from binlogtool.export.records_to_arrow import DAMAGE, OnFinding, RecordRowReader, check_column_names, resize_batches
 from binlogtool.export.table_router import TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
@@ -209,14 +209,19 @@ class TableRowReader(msgspec.Struct, frozen=True):
     known_tables: tuple[TableSchema, ...] = ()
     keeps_all: bool = True
 
+    @property
+    def read_schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return pa.schema([self.layout.schema.field(name) for name in self.names or self.layout.schema.names])
+
     def read_batches(
-        self, log: LogReader, _: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+        self, log: LogReader, _: str | None, selection: Selection, part: FilePart, on_finding: OnFinding
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part of a log; see `RecordRowReader`."""
         return resize_batches(self._read_tables(log, typed_selection(selection), part, on_finding))
 
     def _read_tables(
-        self, log: LogReader, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+        self, log: LogReader, selection: Selection, part: FilePart, on_finding: OnFinding
     ) -> Iterator[pa.RecordBatch]:
         sink = _BatchQueue(on_finding)
         router = TableRouter(
@@ -265,7 +270,7 @@ def make_row_reader(request: ReadRequest, schema: Any) -> RecordRowReader:
 class _BatchQueue:
     """Batches of one table (`TableRowSink`). on_finding: receives findings."""
 
-    def __init__(self, on_finding: Callable[[FileFinding], bool]) -> None:
+    def __init__(self, on_finding: OnFinding) -> None:
         self._on_finding, self._batches = on_finding, deque[TableBatch]()
 
     def set_table(self, name: str, table: TableSchema, place: str) -> None:

@@ -5,9 +5,11 @@ DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,15 +17,15 @@ import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.apply_where import ColumnTracker
-from binlogtool.core.open_log import WHOLE_FILE, LogReader
-from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.core.open_log import WHOLE_FILE
+from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, Selection
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import records_to_arrow
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
 from binlogtool.export.read_one_table_as_arrow import TableRowReader, TableSearch, build_single_table_options
 from binlogtool.export.read_rows_of_one_file import iter_tables
-from binlogtool.export.records_to_arrow import RowLayout, read_row_parts, resize_batches
+from binlogtool.export.records_to_arrow import RecordRowReader, resize_batches
 
 if TYPE_CHECKING:
     import pandas
@@ -32,78 +34,24 @@ if TYPE_CHECKING:
     from binlogtool.export.public_log_class import Log
 
 
-# --- Records of a log for notebooks ---
+# --- Reader of the changed rows of one table ---
 
 
-class RecordRowSource:
-    """Source of one row for each record (`export.records_to_arrow`); damage gives no row."""
+def open_table_reader(log: Log, name: str, options: TypedRowOptions, selection: Selection) -> TableRowReader:
+    """Find the columns of a table in one pass over the log, and return the reader of its changed rows.
 
-    def __init__(self, view: RowLayout, selection: Selection) -> None:
-        self._view, self._selection = view, selection
+    Damage and records that cannot be decoded give no rows.
 
-    def read_schema(self, log: LogReader) -> pa.Schema:
-        """Return the schema of the rows; it is called before rows are read."""
-        return self._view.read_schema
-
-    def build_batches(self, log: LogReader, on_finding: Callable[[FileFinding], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass. on_finding: receives findings with their file."""
-        for part in read_row_parts(log, None, self._selection, WHOLE_FILE, self._view):
-            if isinstance(part, FileFinding):
-                on_finding(part)
-            elif isinstance(part, RecordBlock):
-                for findings in part.findings.values():
-                    for finding in findings:
-                        on_finding(FileFinding(part.file, finding))
-                yield from self._view.build_batches(part)
-            else:
-                yield part
-
-
-# --- Changed rows of one table for notebooks ---
-
-OnFinding = Callable[[FileFinding], None]
-
-
-class ChangedRowSource:
-    """Source of the changed rows of one table; damage and records that cannot be decoded give no rows."""
-
-    def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
-        self._name, self._options, self._selection = name, options, selection
-        self._reader: TableRowReader | None = None
-
-    def read_schema(self, log: Log) -> pa.Schema:
-        """Find the schema in one pass over the log.
-
-        Raises:
-            UsageError: the log does not contain the table.
-        """
-        search = TableSearch(self._name, self._options)
-        options = ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints)
-        search.read_older_files(log.paths, options)
-        known_tables = tuple(search.known_tables)
-        search.read_log(log, self._selection)
-        if not search.is_found and is_part_selected(self._selection):
-            search.read_log(log, Selection())
-        layout = search.make_layout()
-        self._reader = TableRowReader(self._options, layout, log.limits, known_tables=known_tables, keeps_all=False)
-        return layout.schema
-
-    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass; see `RecordRowSource`."""
-        assert self._reader is not None
-
-        def report(item: FileFinding) -> bool:
-            on_finding(item)
-            return False
-
-        return self._reader.read_batches(log, "", self._selection, WHOLE_FILE, report)
-
-    def require_columns(self, where: str) -> None:
-        """Check that the table has the columns of a condition. Raises UsageError: it has not."""
-        assert self._reader is not None
-        tracker = ColumnTracker(where, self._name)
-        tracker.add_columns(field.name for field in self._reader.layout.fields)
-        tracker.require_known()
+    Raises:
+        UsageError: the log does not contain the table.
+    """
+    search = TableSearch(name, options)
+    search.read_older_files(log.paths, ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints))
+    known_tables = tuple(search.known_tables)
+    search.read_log(log, selection)
+    if not search.is_found and is_part_selected(selection):
+        search.read_log(log, Selection())
+    return TableRowReader(options, search.make_layout(), log.limits, known_tables=known_tables, keeps_all=False)
 
 
 # --- Rows of a log for notebooks ---
@@ -112,19 +60,19 @@ _MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_99
 """Range of `datetime` in microseconds: years 1 to 9999."""
 
 
-RowSource = RecordRowSource | ChangedRowSource
-
-
 class LogRows:
     """Rows of a log, all with the same schema. Each iteration, export and query reads the log again.
 
-    Damage is skipped and reported in `findings`: the content of a file raises no exception.
+    Damage is skipped and reported in `findings`: the content of a file raises no exception. open_reader: returns the
+    reader of the rows; it is called once.
     """
 
     def __init__(
-        self, log: Log, source: RowSource, selection: Selection, columns: Sequence[str], title: str
+        self, log: Log, open_reader: Callable[[Log], RecordRowReader], selection: Selection, columns: Sequence[str],
+        title: str,
     ) -> None:  # fmt: skip
-        self._log, self._source, self._selection, self._columns, self._title = log, source, selection, columns, title
+        self._log, self._selection, self._columns, self._title = log, selection, columns, title
+        self._open_reader = open_reader
         self._allows_missing = False
         self._schema: pa.Schema | None = None
         self._findings: tuple[FileFinding, ...] | None = None
@@ -143,11 +91,15 @@ class LogRows:
             InputOutputError: a file cannot be read.
         """
         if self._schema is None:
-            with self._log.reopen() as log:
-                self._schema = _select_columns(
-                    self._source.read_schema(log), self._columns, self._title, allows_missing=self._allows_missing
-                )
+            self._schema = _select_columns(
+                self._reader.read_schema, self._columns, self._title, allows_missing=self._allows_missing
+            )
         return self._schema
+
+    @functools.cached_property
+    def _reader(self) -> RecordRowReader:
+        with self._log.reopen() as log:
+            return self._open_reader(log)
 
     @property
     def findings(self) -> tuple[FileFinding, ...]:
@@ -178,12 +130,13 @@ class LogRows:
     def _read_pass(self, *, all_columns: bool = False) -> Iterator[pa.RecordBatch]:
         schema, findings, count = self.schema, list[FileFinding](), 0
 
-        def add_finding(trouble: FileFinding) -> None:
+        def add_finding(trouble: FileFinding) -> bool:
             if len(findings) < MAX_LISTED_FINDINGS:
                 findings.append(trouble)
+            return False
 
         with self._log.reopen() as log:
-            for batch in self._source.build_batches(log, add_finding):
+            for batch in self._reader.read_batches(log, None, self._selection, WHOLE_FILE, add_finding):
                 yield batch if all_columns else _conform_batch(batch, schema)
                 count += batch.num_rows
         if not count:
@@ -194,8 +147,10 @@ class LogRows:
         """Check that the log has the names in the selection, which selected nothing. Raises UsageError: it has not."""
         with self._log.reopen() as log:
             if self._selection.where is not None:
-                if isinstance(self._source, ChangedRowSource) and not self._allows_missing:
-                    self._source.require_columns(self._selection.where)
+                if isinstance(self._reader, TableRowReader) and not self._allows_missing:
+                    tracker = ColumnTracker(self._selection.where, self._title)
+                    tracker.add_columns(field.name for field in self._reader.layout.fields)
+                    tracker.require_known()
                 log.require_columns(self._selection.where)
             log.find_unmatched(replace(self._selection, where=None), 0).require_none()
 
@@ -281,11 +236,11 @@ def create_log_rows(
     if table is None:
         if image is not None:
             raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
-        records = RecordRowSource(records_to_arrow.create_layout(columns), selection)
-        return LogRows(log, records, selection, columns, "records")
-    typed_options = build_single_table_options(table, selection, image)
-    source = ChangedRowSource(table, typed_options, typed_selection(selection))
-    return LogRows(log, source, selection, columns, table)
+        layout = replace(records_to_arrow.create_layout(columns), reports_records=True)
+        return LogRows(log, lambda _: layout, selection, columns, "records")
+    options = build_single_table_options(table, selection, image)
+    open_reader = partial(open_table_reader, name=table, options=options, selection=typed_selection(selection))
+    return LogRows(log, open_reader, selection, columns, table)
 
 
 def find_tables(log: Log, selection: Selection) -> list[str]:

@@ -8,6 +8,7 @@ its bytes except its unused end and a record that a crash left unfinished in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -167,11 +168,20 @@ PAYLOADS = ("decoded", "raw", "none")
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
+OnFinding = Callable[[FileFinding], bool]
+"""Receiver of findings; returns True if there must be a row for bytes that could not be read."""
+
+
 class RowLayout(msgspec.Struct, frozen=True):
-    """Columns of the rows, in order. decode: how far records are decoded for them (full, header, frame)."""
+    """Columns of the rows, in order (`RecordRowReader`).
+
+    decode: how far records are decoded for them (full, header, frame). reports_records: `read_batches` also reports
+    the findings about records.
+    """
 
     names: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
     decode: str = "full"
+    reports_records: bool = False
 
     @property
     def read_schema(self) -> pa.Schema:
@@ -199,16 +209,33 @@ class RowLayout(msgspec.Struct, frozen=True):
             yield _build_batch(block, range(start, min(start + max_rows, len(block))), self)
 
     def read_batches(
-        self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+        self, log: LogReader, name: str | None, selection: Selection, part: FilePart, on_finding: OnFinding
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part of a log; see `RecordRowReader`."""
-        for item in read_row_parts(log, name, selection, part, self):
+        for item in self._read_parts(log, name, selection, part):
             if isinstance(item, RecordBlock):
-                yield from self.build_batches(replace(item, file=name))
+                for finding in chain(*item.findings.values()) if self.reports_records else ():
+                    on_finding(FileFinding(item.file, finding))
+                yield from self.build_batches(item if name is None else replace(item, file=name))
             elif not isinstance(item, FileFinding):
                 yield item
             elif on_finding(item):
-                yield self.build_damage_batch(name, log.files[0].format.name, item.finding)
+                file = item.file if name is None else name
+                yield self.build_damage_batch(file, log.files[0].format.name, item.finding)
+
+    def _read_parts(
+        self, log: LogReader, name: str | None, selection: Selection, part: FilePart
+    ) -> Iterator[pa.RecordBatch | RecordBlock | FileFinding]:
+        """Yield finished rows where compiled code can make them, otherwise blocks and findings."""
+        compiled = self.compiled_builder()
+        if compiled is None:
+            yield from log.blocks(selection, decode=self.decode, raw=self.raw, part=part)
+            return
+        for item in log.record_ranges(selection, decode=self.decode, part=part):
+            if isinstance(item, RecordRange):
+                yield from compiled.build_parts(item, printable_path(item.decoder.file if name is None else name))
+            else:
+                yield item
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return a batch of one DAMAGE row."""
@@ -327,36 +354,22 @@ class _OversizedNumbers:
 class RecordRowReader(Protocol):
     """Reads the rows of a part of a log."""
 
+    @property
+    def read_schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+
     def read_batches(
-        self, log: LogReader, name: str, selection: Selection, part: FilePart, on_finding: Callable[[FileFinding], bool]
+        self, log: LogReader, name: str | None, selection: Selection, part: FilePart, on_finding: OnFinding
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows.
 
         Args:
-            name: the file name in the rows.
-            on_finding: receives findings; returns True if there must be a row for bytes that could not be read.
+            name: the file name in the rows; None = the name of the record's file.
+            on_finding: see `OnFinding`.
         """
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""
-
-
-def read_row_parts(
-    log: LogReader, name: str | None, selection: Selection, part: FilePart, layout: RowLayout
-) -> Iterator[pa.RecordBatch | RecordBlock | FileFinding]:
-    """Yield finished rows where compiled code can make them, otherwise blocks and findings.
-
-    name: the file name in finished rows; None = the name of the log's file.
-    """
-    compiled = layout.compiled_builder()
-    if compiled is None:
-        yield from log.blocks(selection, decode=layout.decode, raw=layout.raw, part=part)
-        return
-    for log_part in log.record_ranges(selection, decode=layout.decode, part=part):
-        if isinstance(log_part, RecordRange):
-            yield from compiled.build_parts(log_part, printable_path(log_part.decoder.file if name is None else name))
-        else:
-            yield log_part
 
 
 _MERGE_BYTES = 8 << 20

@@ -144,12 +144,12 @@ class SpoolSettings(msgspec.Struct, frozen=True):
     """How the tables of a spool are written.
 
     make_layout: the layout for the columns so far. options: of the files. pool: writes in the background, one group
-    after the other. max_memory: bytes that the job may use. file_size: see `TableFileSink`.
+    after the other; None = write at once. max_memory: bytes that the job may use. file_size: see `TableFileSink`.
     """
 
     make_layout: MakeLayout
     options: TableFileOptions
-    pool: ThreadPoolExecutor
+    pool: ThreadPoolExecutor | None
     max_memory: int
     file_size: int | None = None
 
@@ -203,13 +203,16 @@ class TableSpool:
         return bool(self._queued_writes) or (bool(self._sinks) and self._sinks[-1].has_open_files)
 
     def write_pending(self) -> None:
-        """Write the pending rows in the background."""
+        """Write the pending rows, in the background if there is a pool."""
         if not self._pending:
             return
-        is_large = self._pending_bytes >= 2 * self._max_group_bytes
-        self._wait_for_writes(0 if is_large else _MAX_QUEUED_GROUPS)
-        self._queued_writes.append(self._settings.pool.submit(self._write_group, self._pending, self.layout))
+        is_large, pending = self._pending_bytes >= 2 * self._max_group_bytes, self._pending
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        if self._settings.pool is None:
+            self._write_group(pending, self.layout)
+            return
+        self._wait_for_writes(0 if is_large else _MAX_QUEUED_GROUPS)
+        self._queued_writes.append(self._settings.pool.submit(self._write_group, pending, self.layout))
         if is_large:
             self._wait_for_writes()
 

@@ -43,7 +43,7 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.export.sql_script_output import count_statements, record_texts, script_selection
-from binlogtool.findings import NOT_REVERSIBLE, STATEMENT_LEFT_OUT, Severity, finding_to_value
+from binlogtool.findings import NOT_REVERSIBLE, STATEMENT_LEFT_OUT, Finding, Severity, finding_to_value
 from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.row_output_interfaces import ChangeReader, ScriptOptions
 
@@ -113,6 +113,8 @@ class StreamJob(msgspec.Struct):
     (`wording`).
 
     message_sink: receives the messages, instead of the file. on_read: receives each file with the end of what was read.
+    is_damage: returns True if a finding about bytes means that they could not be read as they should be; None = all do.
+    generation: first member of each record's line; None = there is no such member.
     """
 
     to: str
@@ -124,6 +126,8 @@ class StreamJob(msgspec.Struct):
     compiled_lines: CompiledLines | None = None
     message_sink: Callable[[ChangeMessage], None] | None = None
     on_read: Callable[[str, int], None] | None = None
+    is_damage: Callable[[Finding], bool] | None = None
+    generation: int | None = None
     messages: list[MessageScript] = msgspec.field(default_factory=list)
     other_message_count: int = 0
     """Number of messages that other jobs wrote to the file."""
@@ -166,7 +170,7 @@ class StreamJob(msgspec.Struct):
             return self.build_manifest(inputs, (), (), complete=False)
         found = read_file_back(stage)
         checks = tuple(self._check_output(found, checksum))
-        output = ManifestOutput(stage.name, self._row_count, found.size, found.sha256)
+        output = ManifestOutput(stage.name, self.row_count, found.size, found.sha256)
         return self.build_manifest(inputs, (output,), checks, complete=True)
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -251,7 +255,8 @@ class StreamJob(msgspec.Struct):
         before, total = _cumulative_sizes(inputs)
         for part in parts:
             if isinstance(part, FileFinding):
-                self.finding_tally.add(part.file, finding_to_value(part.finding), damage=True)
+                damage = self.is_damage is None or self.is_damage(part.finding)
+                self.finding_tally.add(part.file, finding_to_value(part.finding), damage=damage)
                 if part.finding.severity is Severity.ERROR:
                     self.has_left_out |= part.finding.id == STATEMENT_LEFT_OUT
                     self.damaged |= part.finding.id != STATEMENT_LEFT_OUT
@@ -292,14 +297,20 @@ class StreamJob(msgspec.Struct):
             filler = LongValueWriter()
             for part in parts:
                 if isinstance(part, ScriptText | SqlFragment):
-                    yield part.data
+                    yield self._add_generation(part.data)
                 else:
-                    yield from filler.fill(self.encode_block(part), part.long_values)
+                    yield from filler.fill(bytes(self._add_generation(self.encode_block(part))), part.long_values)
             return
         with ReverseSpool(folder) as script:
             for part in parts:
                 script.add([bytes(part.data)] if isinstance(part, ScriptText | SqlFragment) else record_texts(part))
             yield from script.read()
+
+    def _add_generation(self, lines: bytes | memoryview) -> bytes | memoryview:
+        if self.generation is None:
+            return lines
+        start = b'{"generation":%d,' % self.generation
+        return b"".join(start + one[1:] for one in bytes(lines).splitlines(keepends=True))
 
     def encode_block(self, block: RecordBlock) -> bytes:
         """Return the text of a block, with placeholders of long values."""
@@ -314,7 +325,7 @@ class StreamJob(msgspec.Struct):
         return data
 
     @property
-    def _row_count(self) -> int:
+    def row_count(self) -> int:
         """Number of records; for a script, of row changes if they are counted; for an envelope, of messages."""
         records = self.records_by_file.total() if self.row_changes is None else self.row_changes
         return records if self.envelope is None else self.message_count
@@ -372,7 +383,7 @@ class StreamJob(msgspec.Struct):
             complete=complete,
             inputs=tuple(replace(i, records=self.records_by_file[i.path]) for i in inputs),
             outputs=outputs,
-            rows=self._row_count,
+            rows=self.row_count,
             checks=checks,
             details=details,
         )

@@ -217,7 +217,7 @@ class RecordRows(RowKind, frozen=True):
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Write the rows of a task, and read them back."""
         counts, file_size = self.merge_outcomes(()), self.shape.file_size or DEFAULT_FILE_SIZE
-        settings = self.make_settings(self.shape, reader.request, pool, file_size)
+        settings = self.make_settings(self.shape, reader.request, None, file_size)
         spools = TableSpools[TableSpool](reader.folder, settings)
         try:
             for batch in self._read_batches(reader, counts):

@@ -187,7 +187,11 @@ class RowKind(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def make_settings(
-        self, shape: TableFileOptions, request: ReadRequest, pool: ThreadPoolExecutor, file_size: int | None = None
+        self,
+        shape: TableFileOptions,
+        request: ReadRequest,
+        pool: ThreadPoolExecutor | None,
+        file_size: int | None = None,
     ) -> SpoolSettings:
         """Return the settings of spools for an output; without definitions, their files are those of the output."""
         options = shape.spool_options if self.needs_definitions else shape
