@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from binlogtool.core.open_file import HEAD_BYTES, is_url
-from binlogtool.core.open_log import FilePart, LogReader, open_log
+from binlogtool.core.open_log import FilePart, LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, Selection
 from binlogtool.errors import (
     BinlogtoolError,
@@ -60,6 +60,7 @@ from binlogtool.export.manifest import (
     ReadRequest,
     can_split,
     check_columns_exist,
+    find_broken_links,
 )
 from binlogtool.export.output_options import (
     COMPRESSIONS,
@@ -599,13 +600,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         self, source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
     ) -> FindingTally:
         """Find where files are missing before files that no earlier run has read."""
-        tally = FindingTally()
-        names = [name for name, _ in source.list_files() if name in after and not is_url(name)]
-        if len(names) < 2 or set(names) <= known_inputs.keys():
-            return tally
-        read_options, selection = self.request.read_options(), self.request.selection
-        with contextlib.suppress(InputOutputError), open_log(names, read_options, LogReader) as log:
-            for one in log.find_broken_links(selection):
+        tally, names = FindingTally(), [name for name, _ in source.list_files() if name in after]
+        if not set(names) <= known_inputs.keys():
+            for one in find_broken_links(names, self.request.selection, self.request.read_options()):
                 if one.file not in known_inputs and one.finding.id in HOLE_IDS:
                     tally.add(one.file, finding_to_value(one.finding), damage=True)
         return tally

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from binlogtool.core.open_file import is_url
-from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import ReadOptions, Selection, add_selection_hints
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export import sql_script_output
@@ -36,6 +35,7 @@ from binlogtool.export.manifest import (
     ReadRequest,
     check_columns_exist,
     check_names_exist,
+    find_broken_links,
     find_inputs,
     hash_file,
     read_stamp,
@@ -342,10 +342,9 @@ def _add_broken_links(manifest: Manifest, inputs: list[ManifestInput], settings:
         return manifest
     read_options = ReadOptions(settings.format, settings.limits, settings.backend, settings.hints)
     tally, reported = FindingTally(), {(one["file"], one["message"]) for one in manifest.findings}
-    with suppress(InputOutputError), open_log(paths, read_options, LogReader) as log:  # the job reports lost inputs
-        for one in log.find_broken_links(settings.selection):
-            if (one.file, one.finding.message) not in reported:
-                tally.add(one.file, finding_to_value(one.finding), damage=True)
+    for one in find_broken_links(paths, settings.selection, read_options):
+        if (one.file, one.finding.message) not in reported:
+            tally.add(one.file, finding_to_value(one.finding), damage=True)
     return replace(
         manifest,
         complete=manifest.complete and not tally.stops_conversion(settings.selection),

@@ -23,7 +23,7 @@ from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, divide_file, open_log
-from binlogtool.core.record_and_selection_types import ReadOptions, Selection, check_where, read_hints
+from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError, name_os_errors
@@ -366,6 +366,14 @@ def check_names_exist(files: Sequence[str], selection: Selection, read_options: 
     if files:
         with open_log(files, read_options, LogReader) as log:
             log.find_unmatched(selection, 0).require_none()
+
+
+def find_broken_links(paths: Iterable[str], selection: Selection, options: ReadOptions) -> Iterator[FileFinding]:
+    """Yield where the files of a log do not follow each other; files that cannot be read are reported by others."""
+    local_paths = [path for path in paths if not is_url(path)]
+    if len(local_paths) > 1:
+        with contextlib.suppress(InputOutputError), open_log(local_paths, options, LogReader) as log:
+            yield from log.find_broken_links(selection)
 
 
 def _describe_input(path: str, format: str, *, lenient: bool) -> ManifestInput:

@@ -302,13 +302,19 @@ def _convert_column(column: pa.ChunkedArray, *, nested: bool) -> Any:
 
 # --- Sink: files of one table ---
 
-MAX_GROUP_ROWS, MAX_GROUP_BYTES, GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
+MAX_GROUP_ROWS, MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 """Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
 _TOTAL_MEMORY_DIVISOR = 8
 """The pending rows of all partitions use at most this fraction of the memory limit."""
 _MAX_OPEN_FILES = 64
 _WRITE_MEMORY_FACTORS, _DEFAULT_MEMORY_FACTOR = {"parquet": 2, "orc": 16}, 4
 """Memory for writing a group, as a multiple of its size. ORC keeps the longest values of each level of statistics."""
+
+
+def limit_group_bytes(file_options: TableFileOptions, max_memory: int) -> int:
+    """Return the bytes of a group of rows that need at most half of the memory when they are written."""
+    factor = _WRITE_MEMORY_FACTORS.get(file_options.to, _DEFAULT_MEMORY_FACTOR)
+    return min(MAX_GROUP_BYTES, max_memory // max(_GROUP_MEMORY_DIVISOR, 2 * factor))
 
 
 class _Group(msgspec.Struct):
@@ -353,7 +359,7 @@ class TableFileSink:
         self._folder, self._file_options, self._file_size = folder, file_options, file_size
         self._text_columns = stored_text_columns(file_options, schema)
         self._groups, self._open = dict[str, _Group](), dict[str, tuple[WrittenFile, TableFile, bool]]()
-        self._max_group_bytes = min(MAX_GROUP_BYTES, max_memory // GROUP_MEMORY_DIVISOR)
+        self._max_group_bytes = limit_group_bytes(file_options, max_memory)
         self._max_pending_bytes, self._pending_bytes = max_memory // _TOTAL_MEMORY_DIVISOR, 0
 
     def add(self, table: pa.Table | pa.RecordBatch) -> None:

@@ -19,13 +19,7 @@ from binlogtool.core.record_and_selection_types import FileFinding
 from binlogtool.export.incremental_positions import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS, FindingTally
 from binlogtool.export.output_options import TableFileOptions
-from binlogtool.export.table_files import (
-    GROUP_MEMORY_DIVISOR,
-    MAX_GROUP_BYTES,
-    MAX_GROUP_ROWS,
-    TableFileSink,
-    WrittenFile,
-)
+from binlogtool.export.table_files import MAX_GROUP_ROWS, TableFileSink, WrittenFile, limit_group_bytes
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, check_same_table
 from binlogtool.findings import Finding, finding_to_value
 from binlogtool.format_api.row_output_interfaces import TableSchema
@@ -169,7 +163,7 @@ class TableSpool:
         self._folder, self._settings = folder, settings
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
         self._queued_writes = list[Future[None]]()
-        max_bytes = min(MAX_GROUP_BYTES, settings.max_memory // GROUP_MEMORY_DIVISOR)
+        max_bytes = limit_group_bytes(settings.options, settings.max_memory)
         self._max_group_bytes = 0 if settings.options.partition_by else max_bytes
         self._sinks: list[TableFileSink] = []
 

@@ -37,7 +37,6 @@ from binlogtool.export.manifest import (
     find_parts,
     hash_file,
     pack_tasks,
-    piece_size,
 )
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.read_rows_of_one_file import add_histories
@@ -119,22 +118,10 @@ def scan_inputs(
     return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
 
 
-# --- Tasks that write files ---
+# --- Files of tasks ---
 
 TASKS_FOLDER = "_tasks"
 """Directory in the output for files of tasks, until all have ended."""
-
-
-class WriteTask(msgspec.Struct, frozen=True):
-    """Pieces that one task reads, in order. number: its place among the tasks."""
-
-    number: int
-    pieces: tuple[TaskPiece, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of bytes to read."""
-        return sum(map(piece_size, self.pieces))
 
 
 def new_task_folder(stage: str, number: int) -> Path:
@@ -193,11 +180,11 @@ class OpenedJob(NamedTuple):
 
 
 class JobPlan(NamedTuple):
-    """Input of a job: the request, its inputs with their hashes, and the pieces of each task."""
+    """Input of a job: the request, its inputs with their hashes, and the pieces of each task, in order."""
 
     request: ReadRequest
     inputs: list[ManifestInput]
-    tasks: list[WriteTask]
+    pieces: list[tuple[TaskPiece, ...]]
 
 
 class TableJob(msgspec.Struct, frozen=True):
@@ -243,8 +230,7 @@ class TableJob(msgspec.Struct, frozen=True):
         scan = scan_inputs(runner, request, part_size if can_be_split else None, lenient=selection.on_damage != "stop")
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
         members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
-        tasks = [WriteTask(number, pieces) for number, pieces in enumerate(pack_tasks(members, scan.cuts, count))]
-        return JobPlan(replace(request, members=members), inputs, tasks)
+        return JobPlan(replace(request, members=members), inputs, pack_tasks(members, scan.cuts, count))
 
     def build_request(self, members: tuple[TaskFile, ...]) -> ReadRequest:
         """Return the request for these files; the job enforces its time limit, so that no reader stops early."""

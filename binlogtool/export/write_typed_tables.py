@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,7 +60,7 @@ from binlogtool.export.table_spool import (
     TableSpools,
     TypedTables,
 )
-from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
+from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, new_task_folder
 from binlogtool.export.typed_columns import (
     TableEvolution,
     TableLayout,
@@ -75,17 +75,25 @@ from binlogtool.format_api.row_output_interfaces import TableSchema
 # --- What one task reads ---
 
 
-class SpoolTask(WriteTask, frozen=True, kw_only=True):
-    """Pieces that one task reads.
+class SpoolTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Pieces that one task reads, in order.
 
-    is_whole_log: they are all files, which are read as one log. known: the tables of the log before the task.
-    known_tables: for each piece, the tables that other records describe before it. reported_tables: see `Hints`.
+    number: its place among the tasks. is_whole_log: they are all files, which are read as one log. known: the tables of
+    the log before the task. known_tables: for each piece, the tables that other records describe before it.
+    reported_tables: see `Hints`.
     """
 
-    is_whole_log: bool
+    number: int
+    pieces: tuple[TaskPiece, ...]
+    is_whole_log: bool = False
     known: tuple[KnownTable, ...] = ()
     reported_tables: tuple[str, ...] = ()
     known_tables: tuple[tuple[TableSchema, ...], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of bytes to read."""
+        return sum(map(piece_size, self.pieces))
 
 
 def join_tasks(tasks: Sequence[SpoolTask]) -> SpoolTask:
@@ -489,23 +497,24 @@ class RowTableJob(TableJob, frozen=True, kw_only=True):
         size, parallel = sum(i.size for i in inputs), runner.parallel
         task_count = self.shape.estimate_file_count(size, parallel)
         if not self.kind.needs_definitions:
-            request, inputs, tasks = self.plan_tasks(runner, inputs, task_count if parallel > 1 else 1)
-            return request, inputs, [SpoolTask(one.number, one.pieces, is_whole_log=False) for one in tasks]
+            request, inputs, shares = self.plan_tasks(runner, inputs, task_count if parallel > 1 else 1)
+            return request, inputs, [SpoolTask(number=n, pieces=pieces) for n, pieces in enumerate(shares)]
         task_count = max(task_count, min(parallel, ceil(size / task_planning.MIN_SPLIT_SIZE)))
         if parallel == 1 or self.kind.needs_record_numbers or task_count == 1:
             request = self.build_request(self.build_members(inputs))
             pieces = tuple(map(TaskPiece, request.members))
-            return request, inputs, [SpoolTask(0, pieces, is_whole_log=True)]
-        request, inputs, tasks = self.plan_tasks(runner, inputs, task_count)
-        definitions = read_definitions(request)
-        number = count()
-        return request, inputs, [
-            SpoolTask(
-                next(number), pieces, is_whole_log=False,
-                known_tables=tuple(tables_before(definitions, request, piece) for piece in pieces),
-            )
-            for pieces in (join_pieces(task.pieces) for task in tasks) if pieces
-        ]  # fmt: skip
+            return request, inputs, [SpoolTask(number=0, pieces=pieces, is_whole_log=True)]
+        request, inputs, shares = self.plan_tasks(runner, inputs, task_count)
+        definitions, shares = read_definitions(request), list(filter(None, map(join_pieces, shares)))
+        known_tables = [tuple(tables_before(definitions, request, piece) for piece in pieces) for pieces in shares]
+        return (
+            request,
+            inputs,
+            [
+                SpoolTask(number=n, pieces=pieces, known_tables=known)
+                for n, (pieces, known) in enumerate(zip(shares, known_tables, strict=True))
+            ],
+        )
 
     def _finish(
         self, runner: TaskRunner, tables: dict[str, MergedTable], stage: Path, files: list[FinishedFile] | None

@@ -36,8 +36,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from binlogtool.core.open_file import is_url
-from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_and_selection_types import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import read_one_table_as_arrow, records_to_arrow
@@ -48,6 +46,7 @@ from binlogtool.export.manifest import (
     TaskFile,
     TaskPiece,
     can_split,
+    find_broken_links,
     find_parts,
     pack_tasks,
     parse_options,
@@ -176,11 +175,9 @@ def find_holes(request: ReadRequest, all_members: Iterable[TaskFile]) -> dict[st
 
     all_members: also files that filters leave out, which are not missing.
     """
-    members = {one.path: one for one in all_members if not (one.trouble or is_url(one.path))}
-    if len(members) < 2:
-        return {}
-    with suppress(BinlogtoolError), open_log(list(members), request.read_options(), LogReader) as log:
-        found = log.find_broken_links(request.selection)
+    members = {one.path: one for one in all_members if not one.trouble}
+    with suppress(BinlogtoolError):
+        found = find_broken_links(members, request.selection, request.read_options())
         return {one.file: (members[one.file], one.finding) for one in found if one.finding.id == "missing-member"}
     return {}
 
