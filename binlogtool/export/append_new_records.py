@@ -223,11 +223,9 @@ class TableRunFiles:
 
     Attributes:
         spools: the rows, which `close` makes files of.
-        finding_tally: findings so far.
     """
 
     spools: TableSpools[TableSpool]
-    finding_tally: FindingTally
     key_column = "row"
     """Column with the position of a row within its record."""
 
@@ -242,6 +240,11 @@ class TableRunFiles:
     def rows(self) -> int:
         """Number of rows so far."""
         return self.spools.rows
+
+    @property
+    def finding_tally(self) -> FindingTally:
+        """Findings so far."""
+        return self.spools.finding_tally
 
     def count_file(self, shape: TableFileOptions, folder: Path, path: Path, schema: pa.Schema) -> TableFileCounts:
         """Read a file back."""
@@ -295,7 +298,7 @@ class RecordRunFiles(TableRunFiles):
         from binlogtool.export.write_record_tables import OutputCounts, RecordLayout, RecordRows
 
         super().__init__(folder, number, job)
-        self.finding_tally, self._finding_rows, self._counts = FindingTally(), 0, OutputCounts()
+        self._finding_rows, self._counts = 0, OutputCounts()
         self._kind = RecordRows(job.shape, RecordLayout(RecordLayout().schema.append(GENERATION_FIELD)))
         self.spools = TableSpools(folder / "spool", self._kind.make_settings(job.shape, job.request, None))
 
@@ -350,15 +353,13 @@ class TypedRunFiles(TableRunFiles):
     def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from binlogtool.export.spool_to_table_files import TableDirectories
         from binlogtool.export.table_router import TableRouter
-        from binlogtool.export.table_spool import TableSpools, TypedTables
+        from binlogtool.export.table_spool import TableSpools
 
         super().__init__(folder, number, job)
         self._kind, self._known = kind, {one.name: one for one in known}
         settings = kind.make_settings(job.shape, job.request, self._pool)
         self.spools = TableSpools(folder / "spool", settings, known, generation=0)
-        self._tables = TypedTables(self.spools)
-        self.finding_tally = self._tables.finding_tally
-        self._router = TableRouter(kind.options, self._tables, job.request.limits)
+        self._router = TableRouter(kind.options, self.spools, job.request.limits)
         self._directories = TableDirectories()
         for one in known:
             self._directories.get_table_directory(one.name)
@@ -372,7 +373,7 @@ class TypedRunFiles(TableRunFiles):
         known_tables = read_older_tables([(file.path, file.format.name)], job.request.read_options())
 
         def on_finding(item: FileFinding) -> bool:
-            return self._tables.count_finding_and_return_damage(item, damage=is_damage(item.finding, lambda: closed))
+            return self.spools.count_finding_and_return_damage(item, damage=is_damage(item.finding, lambda: closed))
 
         for _ in self._router.route_log(log, typed_selection(selection), known_tables, part, on_finding):
             pass

@@ -292,8 +292,24 @@ class TableMemory:
         self._pending_bytes, self._pending, self._open_files = 0, {}, {}
 
 
-class TableSpools(Generic[S]):
-    """The tables of an output; together they use no more memory than one.
+class FindingCounter:
+    """Counts the findings about records and bytes."""
+
+    def __init__(self) -> None:
+        self.finding_tally = FindingTally()
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Record a finding; see `table_router.TableRowSink`."""
+        self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    def count_finding_and_return_damage(self, item: FileFinding, *, damage: bool) -> bool:
+        """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
+        self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+        return damage
+
+
+class TableSpools(FindingCounter, Generic[S]):
+    """The tables of an output (`table_router.TableRowSink`); together they use no more memory than one.
 
     folder: for their files. known: tables of earlier parts of the log. generation: see `TableSpool`. create: creates
     the spool of a table, as `TableSpool`.
@@ -303,6 +319,7 @@ class TableSpools(Generic[S]):
         self, folder: Path, settings: SpoolSettings, known: Sequence[KnownTable] = (), generation: int | None = None,
         create: Callable[..., S] = TableSpool,  # type: ignore[assignment]
     ) -> None:  # fmt: skip
+        super().__init__()
         self._folder, self._settings, self._create, self._generation = folder, settings, create, generation
         self.memory = TableMemory(settings.max_memory)
         self._known, self._by_name = {one.name: one for one in known}, dict[str, S]()
@@ -324,8 +341,12 @@ class TableSpools(Generic[S]):
         """Number of rows."""
         return sum(one.rows for one in self)
 
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Set the definition of a table; see `TableRowSink`."""
+        self[name].set_table(table, place)
+
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
-        """Add rows of a table."""
+        """Add rows of a table; see `TableRowSink`."""
         self.memory.add_batch(self[name], table_batch)
 
     def abandon(self) -> None:
@@ -344,35 +365,3 @@ class TableSpools(Generic[S]):
     def finish(self) -> list[SpooledTable]:
         """Write what is pending, and return the tables."""
         return [one.finish() for one in self]
-
-
-class FindingCounter:
-    """Counts the findings about records and bytes."""
-
-    def __init__(self) -> None:
-        self.finding_tally = FindingTally()
-
-    def report_finding(self, file: str, finding: Finding) -> None:
-        """Record a finding; see `table_router.TableRowSink`."""
-        self.finding_tally.add(file, finding_to_value(finding), damage=False)
-
-    def count_finding_and_return_damage(self, item: FileFinding, *, damage: bool) -> bool:
-        """Record a finding about bytes, and return `damage`: whether they could not be read as they should be."""
-        self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-        return damage
-
-
-class TypedTables(FindingCounter):
-    """Tables that receive typed rows (`table_router.TableRowSink`)."""
-
-    def __init__(self, spools: TableSpools[TableSpool]) -> None:
-        super().__init__()
-        self.spools = spools
-
-    def set_table(self, name: str, table: TableSchema, place: str) -> None:
-        """Set the definition of a table; see `TableRowSink`."""
-        self.spools[name].set_table(table, place)
-
-    def add_batch(self, name: str, table_batch: TableBatch) -> None:
-        """Add rows of a table; see `TableRowSink`."""
-        self.spools.add_batch(name, table_batch)

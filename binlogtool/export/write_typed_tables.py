@@ -57,8 +57,8 @@ from binlogtool.export.table_spool import (
     SpooledDefinitions,
     SpooledTable,
     SpoolSettings,
+    TableSpool,
     TableSpools,
-    TypedTables,
 )
 from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, new_task_folder
 from binlogtool.export.typed_columns import (
@@ -293,10 +293,11 @@ class TypedRows(RowKind, frozen=True):
     def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
         """Read what a task reads, and spool its rows."""
         known = reader.task.known
-        tables = TypedTables(TableSpools(reader.folder, self.make_settings(reader.shape, reader.request, pool), known))
+        settings = self.make_settings(reader.shape, reader.request, pool)
+        tables = TableSpools[TableSpool](reader.folder, settings, known)
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
         self.route_parts(reader, router, tables)
-        return SpoolResult(tables.spools.finish(), tables.finding_tally, router.summary)
+        return SpoolResult(tables.finish(), tables.finding_tally, router.summary)
 
     def route_parts(self, reader: TaskReader, router: TableRouter, tables: FindingCounter) -> None:
         """Route the rows of what a task reads. tables: receive the findings."""

@@ -53,9 +53,10 @@ from binlogtool.export.manifest import (
 )
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.export.records_to_arrow import _OversizedNumbers
-from binlogtool.export.spool_to_table_files import FinishedFile, publish_files
+from binlogtool.export.spool_to_table_files import FinishedFile, FinishTask, TableFinisher, publish_files
 from binlogtool.export.sql_script_output import SidecarFolder
 from binlogtool.export.table_files import AvroTableFile, TableFileSink
+from binlogtool.export.table_spool import SpooledTable
 from binlogtool.export.typed_columns import PartialImages, widen_type
 from binlogtool.export.write_json_sql_raw import StreamJob
 from binlogtool.export.write_record_tables import EventRanges, OutputCounts, RecordRows
@@ -382,6 +383,24 @@ def test_a_group_of_rows_is_small_enough_to_be_written(
         sink.add(pa.table([["x" * 1024]], schema=schema))
     sink.close()
     assert max(needed) < max_memory and sum(file.rows for file in sink.files) == 256
+
+
+@pytest.mark.parametrize("to", ["parquet", "csv"])
+def test_texts_of_a_spooled_file_are_compared_with_those_that_were_written(to: str, tmp_path: Path) -> None:
+    """A file of the spool that is also one of the output was compared with itself."""
+    schema, options = pa.schema([("text", pa.string())]), TableFileOptions(to)
+    sink = TableFileSink(tmp_path, options, schema, 1 << 20)
+    sink.add(pa.table([["one", "three"]], schema=schema))
+    sink.close()
+    spooled = SpooledTable("t", 2, (), (), tuple(sink.files), options)
+    finisher = TableFinisher(options, str(tmp_path), 1 << 20)
+    (done,) = finisher.execute(FinishTask(0, spooled, schema))
+    assert (done.output.rows, done.text_bytes) == (2, 8)
+    file = table_files.create_table_file(options, sink.files[0].path, schema)
+    file.write(pa.table([["one", "3"]], schema=schema))
+    file.close()
+    with pytest.raises(InputOutputError, match="rows with 8 bytes of text were read and 4 written"):
+        finisher.execute(FinishTask(0, spooled, schema))
 
 
 def test_many_small_rows_share_a_block_of_avro(tmp_path: Path) -> None:
