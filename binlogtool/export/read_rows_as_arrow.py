@@ -60,19 +60,20 @@ _MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_99
 """Range of `datetime` in microseconds: years 1 to 9999."""
 
 
+RowSource = Callable[["Log"], RecordRowReader]
+"""Returns the reader of the rows of a log; it is called once."""
+
+
 class LogRows:
     """Rows of a log, all with the same schema. Each iteration, export and query reads the log again.
 
-    Damage is skipped and reported in `findings`: the content of a file raises no exception. open_reader: returns the
-    reader of the rows; it is called once.
+    Damage is skipped and reported in `findings`: the content of a file raises no exception.
     """
 
     def __init__(
-        self, log: Log, open_reader: Callable[[Log], RecordRowReader], selection: Selection, columns: Sequence[str],
-        title: str,
+        self, log: Log, source: RowSource, selection: Selection, columns: Sequence[str], title: str
     ) -> None:  # fmt: skip
-        self._log, self._selection, self._columns, self._title = log, selection, columns, title
-        self._open_reader = open_reader
+        self._log, self._source, self._selection, self._columns, self._title = log, source, selection, columns, title
         self._allows_missing = False
         self._schema: pa.Schema | None = None
         self._findings: tuple[FileFinding, ...] | None = None
@@ -99,7 +100,7 @@ class LogRows:
     @functools.cached_property
     def _reader(self) -> RecordRowReader:
         with self._log.reopen() as log:
-            return self._open_reader(log)
+            return self._source(log)
 
     @property
     def findings(self) -> tuple[FileFinding, ...]:
