@@ -25,7 +25,6 @@ All numbers are 32 bits, big-endian; offsets count from the start of the table o
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from collections.abc import Callable
 from mmap import mmap
@@ -39,7 +38,7 @@ from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, wrap_batch
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
-from binlogtool.formats.binlog_events.event_schemas import parse_query
+from binlogtool.formats.binlog_events.event_schemas import get_event, parse_query
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
@@ -76,6 +75,7 @@ from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
     reason_without_statements,
 )
+from binlogtool.formats.binlog_events.sql.script_state import build_event, uncompress_rows
 from binlogtool.formats.binlog_events.sql.session_statements import (
     SQL_MODE,
     QuerySession,
@@ -88,7 +88,6 @@ from binlogtool.formats.binlog_events.status_variables import decode_status_vari
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     MAX_CACHED,
     CompiledTracker,
-    NestedTableMaps,
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
@@ -103,6 +102,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     EVENT_TYPE_NAMES,
+    HEADER_SIZE,
     ROW_EVENTS,
     EventType,
     FormatDescription,
@@ -134,9 +134,8 @@ class ScriptEvents(msgspec.Struct, frozen=True):
 
 
 def load_file_events(
-    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
-    limits: Limits, compile_: Callable[[Kernel], Kernel],
-) -> ScriptEvents:  # fmt: skip
+    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription, limits: Limits
+) -> ScriptEvents:
     """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
     columns: NamedColumns = {name: as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES}
@@ -145,61 +144,38 @@ def load_file_events(
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
         for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, description, limits, compile_)
+        window = _uncompress_rows(batch, columns, description, limits)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
-def _uncompress_rows(
-    batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits,
-    compile_: Callable[[Kernel], Kernel],
-) -> bytearray:  # fmt: skip
+def _uncompress_rows(batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits) -> bytearray:
     """Return the window, followed by its compressed row events in uncompressed form.
 
     Events that cannot be uncompressed are left to the general writer, which reports the reason.
     """
-    count, window, checksum_size = batch.frames.count, batch.window, 4 if description.has_checksums else 0
-    block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
-    arrays = EventSpans._make(columns[name] for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS))
-    sizes_of_format = (description.table_id_size, checksum_size)
-    compile_(row_statement_kernels.find_blocks)(
-        count, arrays, window, *sizes_of_format, limits.max_inflate, block_offsets, sizes
-    )
-    data = _inflate_blocks(window, block_offsets, columns["body_end"], sizes)
-    buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
-    buffer[: len(window)] = window
-    compile_(row_statement_kernels.write_uncompressed)(
-        count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
-    )
-    return buffer
-
-
-def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
-    """Return the uncompressed blocks, concatenated; the size of an invalid block becomes -1."""
-    blocks, bytes_left = list[bytes](), _MAX_BYTES
-    for i, size in enumerate(sizes):
-        if size < 0:
+    buffer, bytes_left = bytearray(batch.window), min(limits.max_inflate, _MAX_BYTES)
+    for i, code in enumerate(columns["type_code"]):
+        if code not in COMPRESSED_ROW_EVENTS:
             continue
-        unpacker = zlib.decompressobj()
+        event, start = get_event(batch, i), len(buffer)
         try:
-            block = unpacker.decompress(window[starts[i] : ends[i]], size + 1) if size <= bytes_left else b""
-        except zlib.error:
-            block = b""
-        if len(block) == size and unpacker.eof and not unpacker.unused_data:
-            blocks.append(block)
-            bytes_left -= size
-        else:
-            sizes[i] = -1
-    return b"".join([*blocks, bytes(_PADDING)])
+            new_code, body = uncompress_rows(event, replace(limits, max_inflate=bytes_left), description.table_id_size)
+        except (MalformedError, DecompressionError):
+            continue
+        buffer += build_event(event, new_code, body, description)
+        bytes_left -= len(body)
+        columns["type_code"][i], columns["offset"][i], columns["end"][i] = new_code, start, len(buffer)
+        columns["body_start"][i], columns["body_end"][i] = start + HEADER_SIZE, start + HEADER_SIZE + len(body)
+    return buffer + bytes(_PADDING)
 
 
 def load_nested_events(
-    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
-    compile_: Callable[[Kernel], Kernel],
-) -> ScriptEvents | None:  # fmt: skip
+    run: FlatRecords, maps: array[int], description: FormatDescription, compile_: Callable[[Kernel], Kernel]
+) -> ScriptEvents | None:
     """Return the events of a run that has nested events; None if they are too large or one is invalid.
 
-    `find_maps`: returns the table maps, given the kernel columns, the container offsets and the bytes.
+    `maps`: numbers of their table maps.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
     window, bases, holders = _concatenate(run, named_columns)
@@ -214,10 +190,7 @@ def load_nested_events(
         < run.count
     ):
         return None
-    return ScriptEvents(
-        EventColumns._make((*named_columns.values(), find_maps(named_columns, holders, data), codes, offsets, holders)),
-        data,
-    )
+    return ScriptEvents(EventColumns._make((*named_columns.values(), maps, codes, offsets, holders)), data)
 
 
 def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
@@ -555,7 +528,6 @@ class FastScriptWriter:
     def __init__(self, context: BinlogFileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self._context = context
         self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
-        self._nested: NestedTableMaps | None = None
         self._compile = compile_
         self._templates = StatementTemplates(
             statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statement_kernels.PIECES
@@ -602,26 +574,18 @@ class FastScriptWriter:
         """Load the events of a batch for the kernels; None if they cannot read them."""
         description, table_tracker = self._context.description, self._table_tracker
         if isinstance(batch, Batch) and batch.container is None:
-            return load_file_events(batch, notes, table_tracker, description, limits, self._compile)
+            return load_file_events(batch, notes, table_tracker, description, limits)
         if isinstance(batch, Batch):
-            numbers = table_tracker.map_numbers(notes.maps)
-            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._compile)
-        if self._nested is None:
-            self._nested = NestedTableMaps(self._context.tracker, table_tracker, self._compile)
-        nested, maps = self._nested, array("q", bytes(8 * batch.count))
-        outer = table_tracker.columns(notes)["map"]
-        for part_batch, first, last, offset in batch.parts:
-            if part_batch.container is None:
-                maps[offset : offset + last - first] = array("q", outer[first:last])
-
-        def fill_maps(columns: NamedColumns, holders: Any, window: Any) -> array[int]:
-            """Fill in the table maps of nested events."""
-            nested.fill_map_numbers(
-                tuple(columns[name] for name in ("type_code", "body_start", "body_end")), holders, window, maps
+            return load_nested_events(
+                wrap_batch(batch), table_tracker.map_numbers(notes.maps), description, self._compile
             )
-            return maps
-
-        return load_nested_events(batch, fill_maps, description, self._compile)
+        maps, outer = array("q"), table_tracker.columns(notes)["map"]
+        for part, first, last, _ in batch.parts:
+            if part.container is None:
+                maps += array("q", outer[first:last])
+            else:
+                maps += table_tracker.map_numbers(self._context.tracker.track_batch(part).maps[first:last])
+        return load_nested_events(batch, maps, description, self._compile)
 
     def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""
