@@ -39,6 +39,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
+    UNCOMPRESSED_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     BoundedReader,
     EventType,
@@ -567,6 +568,18 @@ def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limit
     """Return (bytes that hold the images, offset of the images in them)."""
     _, offset, compressed = images_reader
     return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
+
+
+def uncompress_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits) -> tuple[int, bytes]:
+    """Return type and body of a row event in uncompressed form.
+
+    Raises:
+        MalformedError, DecompressionError: the event cannot be uncompressed.
+    """
+    if type_code not in COMPRESSED_ROW_EVENTS:
+        return type_code, bytes(body)
+    at = _images_reader(type_code, body, table_map)[1]
+    return UNCOMPRESSED_ROW_EVENTS[type_code], bytes(body[:at]) + unpack_block(body[at:], limits)
 
 
 def open_rows(

@@ -32,6 +32,7 @@ from binlogtool.formats.binlog_events.rows.rows_event import (
     open_rows,
     parse_rows_head,
     select_rows,
+    uncompress_rows,
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.client_safe_statements import has_lossy_backslashes
@@ -53,7 +54,6 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     format_rows_binlog,
     rename_database,
     split_large_binlog,
-    uncompress_rows,
 )
 from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
@@ -491,7 +491,7 @@ class RowEventWriter(msgspec.Struct):
             statements = [*pending.write_binlog(description)]
             pending.table_maps[table.table_id] = build_table_map_event(event, table, description)
         if event.code in COMPRESSED_ROW_EVENTS:
-            code, uncompressed = uncompress_rows(event, context.limits, table.table_id_size)
+            code, uncompressed = uncompress_rows(event.code, event.body, table, context.limits)
             data: bytes | memoryview = build_event(event, code, uncompressed, description)
         else:
             data = self._frame_event(context)
@@ -731,7 +731,7 @@ def select_rows_by_filter(
         return event, selection
     if not any(selection):
         return None, selection
-    code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
+    code, uncompressed = uncompress_rows(event.code, event.body, table, limits)
     rows = memoryview(select_rows(code, uncompressed, table, selection))
     return event._replace(code=int(code), body=rows), selection
 

@@ -24,7 +24,7 @@ from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.row_output_interfaces import DatabaseRenames, ScriptOptions
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
-from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
+from binlogtool.formats.binlog_events.rows.rows_event import uncompress_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_safe_statements
 from binlogtool.formats.binlog_events.sql.client_safe_statements import STATEMENT_END
@@ -37,14 +37,12 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    COMPRESSED_ROW_EVENTS,
     GTID_EVENTS,
     HEADER_SIZE,
     PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
     STMT_END,
-    UNCOMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,
     clear_in_use_flag,
@@ -571,25 +569,13 @@ def format_description_binlog(description: FormatDescription) -> bytes:
     return format_binlog(clear_in_use_flag(description.event))
 
 
-def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
-    """Return type and body of a row event in uncompressed form.
-
-    Raises:
-        MalformedError, DecompressionError: the event cannot be uncompressed.
-    """
-    if event.code not in COMPRESSED_ROW_EVENTS:
-        return event.code, bytes(event.body)
-    at = parse_rows_head(event.code, event.body, id_size).images_at
-    return UNCOMPRESSED_ROW_EVENTS[event.code], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
-
-
 def format_rows_binlog(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
     """Return a row event, uncompressed, with its TABLE_MAP as one BINLOG statement.
 
     Raises:
         MalformedError, DecompressionError: it is not a row event of this table.
     """
-    code, body = uncompress_rows(event, limits, table.table_id_size)
+    code, body = uncompress_rows(event.code, event.body, table, limits)
     return format_binlog(
         build_table_map_event(event, table, description),
         _set_event_statement_end(build_event(event, code, body, description), description),

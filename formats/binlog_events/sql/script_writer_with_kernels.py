@@ -25,6 +25,7 @@ All numbers are 32 bits, big-endian; offsets count from the start of the table o
 from __future__ import annotations
 
 import struct
+import zlib
 from array import array
 from collections.abc import Callable
 from mmap import mmap
@@ -38,7 +39,8 @@ from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, wrap_batch
 from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
-from binlogtool.formats.binlog_events.event_schemas import get_event, parse_query
+from binlogtool.formats.binlog_events.event_schemas import parse_query
+from binlogtool.formats.binlog_events.rows.rows_event import uncompress_rows
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
@@ -75,7 +77,6 @@ from binlogtool.formats.binlog_events.sql.row_statements import (
     RowEventWriter,
     reason_without_statements,
 )
-from binlogtool.formats.binlog_events.sql.script_state import build_event, uncompress_rows
 from binlogtool.formats.binlog_events.sql.session_statements import (
     SQL_MODE,
     QuerySession,
@@ -100,10 +101,13 @@ from binlogtool.formats.binlog_events.values.column_types import (
     decoder_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
     COMPRESSED_ROW_EVENTS,
+    EVENT_SIZE_AT,
     EVENT_TYPE_NAMES,
     HEADER_SIZE,
     ROW_EVENTS,
+    TYPE_AT,
     EventType,
     FormatDescription,
 )
@@ -116,7 +120,7 @@ if TYPE_CHECKING:
 # --- Events of a batch in the form that the script kernels read ---
 
 _COLUMN_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
-_UNPACKED_OFFSET_COLUMNS = ("body_start", "body_end", "offset", "end")
+_OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 _MAX_BYTES = 8 * MIB
 """Maximum total size of events that are reassembled at a time, in bytes."""
 
@@ -142,31 +146,39 @@ def load_file_events(
     maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
-        for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
+        for name in _OFFSET_COLUMNS:  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, description, limits)
+        window = _uncompress_rows(batch, columns, notes, description, limits)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
-def _uncompress_rows(batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits) -> bytearray:
+def _uncompress_rows(
+    batch: Batch, columns: NamedColumns, notes: TrackedBatch, description: FormatDescription, limits: Limits
+) -> bytearray:
     """Return the window, followed by its compressed row events in uncompressed form.
 
-    Events that cannot be uncompressed are left to the general writer, which reports the reason.
+    Events that cannot be uncompressed, or no longer in the memory for this, are left to the general writer.
     """
-    buffer, bytes_left = bytearray(batch.window), min(limits.max_inflate, _MAX_BYTES)
-    for i, code in enumerate(columns["type_code"]):
-        if code not in COMPRESSED_ROW_EVENTS:
+    window, checksum_size = batch.window, CHECKSUM_SIZE if description.has_checksums else 0
+    codes, starts, ends, offsets, stops = (columns[name] for name in _OFFSET_COLUMNS)
+    buffer, max_bytes = bytearray(window), len(window) + _MAX_BYTES
+    for i, code in enumerate(codes):
+        table = notes.maps[i] if code in COMPRESSED_ROW_EVENTS and len(buffer) < max_bytes else None
+        if table is None:
             continue
-        event, start = get_event(batch, i), len(buffer)
         try:
-            new_code, body = uncompress_rows(event, replace(limits, max_inflate=bytes_left), description.table_id_size)
+            new_code, body = uncompress_rows(code, window[starts[i] : ends[i]], table, limits)
         except (MalformedError, DecompressionError):
             continue
-        buffer += build_event(event, new_code, body, description)
-        bytes_left -= len(body)
-        columns["type_code"][i], columns["offset"][i], columns["end"][i] = new_code, start, len(buffer)
-        columns["body_start"][i], columns["body_end"][i] = start + HEADER_SIZE, start + HEADER_SIZE + len(body)
+        event = bytearray(window[offsets[i] : offsets[i] + HEADER_SIZE]) + body
+        event[TYPE_AT] = new_code
+        event[EVENT_SIZE_AT : EVENT_SIZE_AT + 4] = (len(event) + checksum_size).to_bytes(4, "little")
+        codes[i], offsets[i], starts[i] = new_code, len(buffer), len(buffer) + HEADER_SIZE
+        buffer += event
+        ends[i] = len(buffer)
+        buffer += zlib.crc32(event).to_bytes(4, "little")[:checksum_size]
+        stops[i] = len(buffer)
     return buffer + bytes(_PADDING)
 
 
@@ -184,7 +196,7 @@ def load_nested_events(
         return None
     codes, offsets = named_columns["type_code"], run.copy_column("offset")
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
-    columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
+    columns = EventSpans._make(named_columns[name] for name in _OFFSET_COLUMNS)
     if (
         compile_(row_statement_kernels.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
         < run.count
@@ -518,8 +530,6 @@ _UNKNOWN_STATE = 3
 _MAX_OPEN_MAPS = 64
 _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
 """Indexes of columns in the script events."""
-
-_OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 
 
 class FastScriptWriter:
