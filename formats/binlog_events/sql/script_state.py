@@ -615,11 +615,11 @@ class PendingRowEvents(msgspec.Struct):
 
     table_maps: dict[int, bytes] = msgspec.field(default_factory=dict)
     lines: list[bytes] = msgspec.field(default_factory=list)
-    last_event: bytes | memoryview = b""
+    last_event: bytes = b""
     size: int = 0
 
-    def add(self, event: bytes | memoryview) -> None:
-        """Append a row event; its bytes must stay valid until the next call."""
+    def add(self, event: bytes) -> None:
+        """Append a row event."""
         if not self.size:
             self.lines = list(map(b2a_base64, self.table_maps.values()))
             self.size = sum(map(len, self.table_maps.values()))
@@ -644,7 +644,7 @@ class PendingRowEvents(msgspec.Struct):
         """Return the BINLOG of the pending events; their table maps stay valid for the following events."""
         lines, self.lines = self.lines, []
         size, self.size = self.size, 0
-        last, self.last_event = bytes(self.last_event), b""
+        last, self.last_event = self.last_event, b""
         if not last:
             return []
         lines.append(b2a_base64(_set_event_statement_end(last, description)))
