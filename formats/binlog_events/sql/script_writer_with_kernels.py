@@ -47,6 +47,7 @@ from binlogtool.formats.binlog_events.rows.table_map import (
     PAD,
     RECORD_HEAD,
     TableMap,
+    TextPool,
     build_event_template,
     column_kinds,
     join_table_map_records,
@@ -469,23 +470,14 @@ def _build_statement_template(table: TableMap) -> bytes:
     if len(kinds) > MAX_COMPILED_COLUMNS:
         return b""
     key_columns = {index for index, _ in table.primary_key or ()}
-    texts = [quote_identifier(table.database) + b"." + quote_identifier(table.table)]
-    at = RECORD_HEAD + COLUMN_SIZE * len(kinds)
-    head = [len(kinds), at, len(texts[0]), len(key_columns), 0, 0, 0, 0, 0, 0]
-    at += len(texts[0])
-    columns = list[int]()
+    texts = TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
+    target = texts.add(quote_identifier(table.database) + b"." + quote_identifier(table.table))
+    numbers = [len(kinds), *target, len(key_columns), 0, 0, 0, 0, 0, 0]
     for index, (column, kind) in enumerate(zip(table.columns, kinds, strict=True)):
         entry, text, flags = _column_entry(column, kind)
-        column_name = quote_identifier(column.name or "")
-        if DELIMITER in column_name + text:
-            return b""
-        text_at = at + len(column_name) if text else 0
-        columns += [*entry, at, len(column_name), text_at, len(text), flags | KEY * (index in key_columns), 0]
-        texts += [column_name, text]
-        at += len(column_name) + len(text)
-    if DELIMITER in texts[0]:
-        return b""
-    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + b"".join(texts) + PAD
+        numbers += [*entry, *texts.add(quote_identifier(column.name or ""))]
+        numbers += [*(texts.add(text) if text else (0, 0)), flags | KEY * (index in key_columns), 0]
+    return b"" if DELIMITER in texts.text else struct.pack(f">{len(numbers)}I", *numbers) + texts.text + PAD
 
 
 def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
