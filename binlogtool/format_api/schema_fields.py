@@ -721,7 +721,7 @@ class Uuid(Construct):  # type: ignore[misc]
 # --- Decoders generated from a schema on first use ---
 
 _GENERATOR_MODULES = {
-    **dict.fromkeys(("make_decoder", "make_fields_reader", "make_run_reader"), "binlogtool.schema.python_body_codegen"),
+    **dict.fromkeys(("make_decoder", "make_fields_reader"), "binlogtool.schema.python_body_codegen"),
     "make_fields_function": "binlogtool.schema.kernel_body_codegen",
     "make_json_function": "binlogtool.schema.json_body_codegen",
 }

@@ -470,20 +470,6 @@ def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
     return generator.compile_function()
 
 
-def make_run_reader(body_schema: BodySchema) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
-    """Return a function (data, position) -> the dictionary that `dump` shows of the fields from there on, their end.
-
-    Raises:
-        UnlowerableError: see `make_decoder`.
-    """
-    body = lower_body(body_schema.schema)
-    members = list_shown_members(body_schema, body)
-    generator = PythonBodyGenerator(body, members, ("p",), "p")
-    generator.emit_operations(body.ops)
-    generator.line(f"return {generator.format_dictionary(members)}, {generator.position}")
-    return generator.compile_function()
-
-
 FieldsKind = type[tuple[Any, ...]] | tuple[str, ...] | str
 
 

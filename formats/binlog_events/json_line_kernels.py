@@ -24,7 +24,12 @@ from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, k
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_table_map_record, join_table_map_records
-from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import copy_text, load_word, write_json_rows_event
+from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
+    copy_text,
+    find_template,
+    load_word,
+    write_json_rows_event,
+)
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import MAX_CACHED, CompiledTracker
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
@@ -50,12 +55,6 @@ def write_json_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, ou
     return copy_text(texts, record + load_word(texts, record + 16), size, out, out_pos)
 
 
-@kernel(load_word)
-def find_map_record(texts: UInt8s, map_number: int) -> int:
-    """Return the position of a map's record in `texts`; 0 = the kernels cannot read the map's rows."""
-    return load_word(texts, 8 + 4 * map_number) if map_number >= 0 else 0
-
-
 class BodyPlace(NamedTuple):
     """Event with the position of its body, and the number of its table map."""
 
@@ -66,7 +65,7 @@ class BodyPlace(NamedTuple):
     number: int
 
 
-@kernel(write_json_table_map_body, write_json_rows_event, find_map_record)
+@kernel(write_json_table_map_body, write_json_rows_event, find_template)
 def write_body_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
 ) -> int:
@@ -74,7 +73,7 @@ def write_body_member(
     is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
     is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
     if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
-        record = find_map_record(texts, event.number)
+        record = find_template(texts, 0, event.number)
         if record == 0:
             return -2
         if event.code == TABLE_MAP:
@@ -150,14 +149,14 @@ def write_time_member(
     )
 
 
-@kernel(copy_text, write_json_null, find_map_record, load_word)
+@kernel(copy_text, write_json_null, find_template, load_word)
 def write_object_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
 ) -> int:
     """Write the name of the table."""
     if map_number < 0:
         return write_json_null(out, out_pos, out_limit)
-    record = find_map_record(texts, map_number)
+    record = find_template(texts, 0, map_number)
     if record == 0:
         return -2
     size = load_word(texts, record + 12)

@@ -96,9 +96,8 @@ BY_KERNEL: dict[str, dict[str, str]] = {
         "manticore/json_line_kernels": "get_value_width write_json_documents write_json_list write_json_value",
     },
     LETTERS: {
-        "binlog_events/sql/kernels/event_statement_kernels": "is_begin",
         "binlog_events/sql/format_literals": "write_string_literal",
-        "binlog_events/transactions/boundaries": "is_possible_ddl",
+        "binlog_events/transactions/boundaries": "is_begin is_possible_ddl",
         "mysql_binlog/validate/kernels": "track_query_if_expected",
     },
     EQUAL: {

@@ -1,9 +1,5 @@
 """Parse row events: post-header, row images, rows.
 
-`ImageReader` reads one kind of image (one table, one set of present columns) in two ways with the same result: column
-by column, which reports errors exactly, and with a function generated for one pattern of NULLs, which is several times
-as fast and is generated only for frequent patterns.
-
 See docs/spec/mysql_binlog.md#row-events.
 """
 
@@ -13,21 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from construct import Bytes, BytesInteger, Construct, Struct, this
 
 from binlogtool.errors import LimitError
 from binlogtool.format_api.layout import Kernel
-from binlogtool.format_api.schema_fields import (
-    BodySchema,
-    HiddenField,
-    LazyDecoder,
-    LeafFormat,
-    MalformedError,
-    OpaqueLeaf,
-    RenamedField,
-)
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, build_event_template, column_kinds
-from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn
 from binlogtool.formats.binlog_events.values.decode_values import (
     DecodeBudget,
     ValueConverter,
@@ -39,6 +26,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
+    UNCOMPRESSED_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     BoundedReader,
     EventType,
@@ -46,7 +34,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Generated readers of row images ---
+# --- Readers of columns ---
 
 
 class ColumnReader(msgspec.Struct, frozen=True):
@@ -75,56 +63,6 @@ class ColumnReader(msgspec.Struct, frozen=True):
     def prefix(self) -> int:
         """Size in bytes of the length before a value; 0 = fixed width."""
         return self.kind.prefix
-
-
-_INTEGERS: Mapping[int, bool] = {ValueKind.SIGNED: True, ValueKind.UNSIGNED: False}
-"""Kinds that are integers, and whether these are signed."""
-
-
-class _GeneratedReader:
-    """Reader of images with one pattern of NULLs, generated from the schema of the values that they have.
-
-    Args:
-        columns: all columns of the image.
-        nulls: their NULL bits.
-        shown: False = only the end of the image is wanted.
-    """
-
-    __slots__ = ("_blank", "_converted", "_read")
-
-    def __init__(self, columns: Sequence[ColumnReader], nulls: int, *, shown: bool) -> None:
-        present = [one for place, one in enumerate(columns) if not nulls >> place & 1]
-        fields = [field for number, one in enumerate(present) for field in _value_fields(one, number, shown)]
-        self._read = LazyDecoder[tuple[Values, int]]("make_run_reader", BodySchema(Struct(*fields))).build()
-        self._blank: Values = dict.fromkeys(one.key for one in columns) if len(present) < len(columns) else {}
-        self._converted = [(one.key, one.convert) for one in present if one.read is None]
-
-    def find_end(self, data: bytes, offset: int) -> int:
-        """Return the end of the values that start at `offset`. Raises MalformedError: they do not fit."""
-        return self._read(data, offset)[1]
-
-    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
-        """Decode the values that start at `offset`; raise what the columns' readers raise, or MalformedError."""
-        values, end = self._read(data, offset)
-        if self._blank:
-            values = {**self._blank, **values}
-        for key, convert in self._converted:
-            values[key] = convert(values[key], budget)
-        return values, end
-
-
-def _value_fields(column: ColumnReader, number: int, shown: bool) -> Iterator[Construct]:
-    """Yield the fields of one value: its length, if it has one, and its bytes or its integer."""
-    size, length, signed = column.fixed, f"length{number}", _INTEGERS.get(column.kind.kind)
-    if column.prefix:
-        yield length / HiddenField(BytesInteger(column.prefix, swapped=True))
-    if signed is not None:
-        value: Construct = BytesInteger(size, signed=signed, swapped=True)
-    else:
-        value = Bytes(getattr(this, length) if column.prefix else size)
-        if column.read is not None and column.kind.kind != ValueKind.BYTES:
-            value = OpaqueLeaf(value, LeafFormat(column.read))
-    yield f"value{number}" / (RenamedField(column.key, value) if shown else HiddenField(value))
 
 
 # --- Decoded row images ---
@@ -165,11 +103,8 @@ class ImageFields(NamedTuple):
     end: int
 
 
-_MIN_PATTERN_USES = 8
-"""Number of uses of a NULL pattern after which a function is generated for it."""
-_MAX_PATTERNS = 64
-_MAX_GENERATED_COLUMNS = 1024
-"""Maximum number of columns for generated functions; wider images are always read column by column."""
+_MAX_WALKS = 64
+"""Maximum number of patterns of NULL bits whose steps are kept."""
 
 
 class ImageReader:
@@ -180,15 +115,18 @@ class ImageReader:
         present: indexes of the present columns, in order.
     """
 
-    __slots__ = ("_columns", "_generated", "_pattern_uses", "null_bytes", "present")
+    __slots__ = ("_columns", "_layout", "_walks", "null_bytes", "present")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
         cells = _column_readers(table_map)
         self.present = present
         self._columns = tuple(cells[index] for index in present)
+        self._layout = [
+            (cell.key, cell.read, cell.convert, 1 << place, cell.prefix, cell.fixed)
+            for place, cell in enumerate(self._columns)
+        ]
+        self._walks: dict[bytes, list[tuple[int, int]]] = {}
         self.null_bytes = (len(present) + 7) // 8
-        self._pattern_uses: dict[bytes, int] = {}
-        self._generated: dict[tuple[bytes, bool], _GeneratedReader] = {}
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
@@ -197,14 +135,27 @@ class ImageReader:
             MalformedError: the image does not fit into `data`, or a value is not valid for its type.
             DecompressionError: a compressed value cannot be unpacked.
         """
-        start = offset + self.null_bytes
-        generated = self._find_generated(data[offset:start], shown=True)
-        if generated is not None:
+        end, data_size = offset + self.null_bytes, len(data)
+        nulls = int.from_bytes(data[offset:end], "little")
+        values: Values = dict.fromkeys([cell.key for cell in self._columns]) if nulls else {}
+        for key, read, convert, bit, prefix, size in self._layout:
+            if nulls & bit:
+                continue
+            if prefix:
+                start = end + prefix
+                end = start + int.from_bytes(data[end:start], "little")
+            else:
+                start = end
+                end += size
+            if end > data_size:
+                break
             try:
-                return generated.decode(data, start, budget)
-            except MalformedError:
-                pass  # the other way reports the error exactly
-        return self._decode_by_column(data, offset, budget)
+                values[key] = convert(data[start:end], budget) if read is None else read(data[start:end])
+            except MalformedError as error:
+                raise _name_column(self._columns[bit.bit_length() - 1], start, error) from None
+        if end > data_size:
+            self.read_fields(data, offset)  # raises an error that describes the problem
+        return values, end
 
     def skip(self, data: bytes, offset: int) -> int:
         """Find the end of the image at `offset`.
@@ -212,37 +163,35 @@ class ImageReader:
         Raises:
             MalformedError: the image does not fit into `data`.
         """
-        start = offset + self.null_bytes
-        generated = self._find_generated(data[offset:start], shown=False)
-        if generated is not None:
-            try:
-                return generated.find_end(data, start)
-            except MalformedError:
-                pass
-        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
+        end = offset + self.null_bytes
+        nulls = data[offset:end]
+        for fixed, prefix in self._walks.get(nulls) or self._make_walk(nulls):
+            start = end + fixed
+            end = start + prefix
+            end += int.from_bytes(data[start:end], "little")
+        if end > len(data):
+            self.read_fields(data, offset)  # raises an error that describes the problem
+        return end
+
+    def _make_walk(self, nulls: bytes) -> list[tuple[int, int]]:
+        """Return the steps through an image with these NULL bits: a number of bytes, then the bytes of a length."""
+        walk, fixed, bits = list[tuple[int, int]](), 0, int.from_bytes(nulls, "little")
+        for place, cell in enumerate(self._columns):
+            if bits >> place & 1:
+                continue
+            fixed += cell.fixed
+            if cell.prefix:
+                walk.append((fixed, cell.prefix))
+                fixed = 0
+        if len(self._walks) >= _MAX_WALKS:
+            self._walks.clear()
+        self._walks[nulls] = walk = [*walk, (fixed, 0)]
+        return walk
 
     def read_fields(self, data: bytes, offset: int) -> ImageFields:
         """Find the values of the image at `offset`. Raises MalformedError: it does not fit into `data`."""
         fields = list(self.iter_fields(data, offset))
         return ImageFields(self.present, fields, frozenset(), offset, fields[-1].end if fields else offset)
-
-    def _find_generated(self, nulls: bytes, *, shown: bool) -> _GeneratedReader | None:
-        """Return the generated reader for a NULL pattern; None if the pattern is rare."""
-        reader = self._generated.get((nulls, shown))
-        if reader is None and self._is_frequent_pattern(nulls):
-            reader = _GeneratedReader(self._columns, int.from_bytes(nulls, "little"), shown=shown)
-            self._generated[nulls, shown] = reader
-        return reader
-
-    def _is_frequent_pattern(self, nulls: bytes) -> bool:
-        """Count a use of a NULL pattern; return whether it deserves a generated function."""
-        if len(self._columns) > _MAX_GENERATED_COLUMNS or len(nulls) != self.null_bytes:
-            return False
-        uses = self._pattern_uses.get(nulls, 0) + 1
-        if len(self._pattern_uses) >= _MAX_PATTERNS * _MIN_PATTERN_USES:
-            self._pattern_uses.clear()
-        self._pattern_uses[nulls] = uses
-        return uses >= _MIN_PATTERN_USES and len(self._generated) < _MAX_PATTERNS
 
     def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
         """Yield the values of the image at `offset`.
@@ -266,20 +215,18 @@ class ImageReader:
                 start, offset = _find_value_bounds(data, offset, cell, 4 if place in differences else cell.prefix)
                 yield ImageField(place, cell, start, offset)
 
-    def _decode_by_column(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
-        values: Values = {}
-        end = offset + self.null_bytes
-        for _, cell, start, end in self.iter_fields(data, offset):
-            values[cell.key] = None if start < 0 else decode_value(cell, data[start:end], start, budget)
-        return values, end
-
 
 def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
     """Decode one value from its bytes; an error names the column and the position."""
     try:
         return column.convert(raw, budget)
     except MalformedError as error:
-        raise MalformedError(f"{column.label} at byte {start:,}: {error}", finding_id=error.finding_id) from None
+        raise _name_column(column, start, error) from None
+
+
+def _name_column(column: ColumnReader, start: int, error: MalformedError) -> MalformedError:
+    """Return the error of a value with its column and its position."""
+    return MalformedError(f"{column.label} at byte {start:,}: {error}", finding_id=error.finding_id)
 
 
 def _find_value_bounds(data: bytes, offset: int, column: ColumnReader, prefix: int) -> tuple[int, int]:
@@ -567,6 +514,18 @@ def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limit
     """Return (bytes that hold the images, offset of the images in them)."""
     _, offset, compressed = images_reader
     return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
+
+
+def uncompress_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits) -> tuple[int, bytes]:
+    """Return type and body of a row event in uncompressed form.
+
+    Raises:
+        MalformedError, DecompressionError: the event cannot be uncompressed.
+    """
+    if type_code not in COMPRESSED_ROW_EVENTS:
+        return type_code, bytes(body)
+    at = _images_reader(type_code, body, table_map)[1]
+    return UNCOMPRESSED_ROW_EVENTS[type_code], bytes(body[:at]) + unpack_block(body[at:], limits)
 
 
 def open_rows(

@@ -867,7 +867,7 @@ def encode_table_map_record(
         return b""
     if len(kinds) > MAX_COMPILED_COLUMNS:
         return b""
-    texts = _TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
+    texts = TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
     name = quote(table_map.qualified_name)
     title, rows_title = b'{"table_id":%d,"flags":' % table_map.table_id, b',"table":' + name + b',"rows":['
     body = quote(table_map.as_body()) if include_body else b""
@@ -899,13 +899,14 @@ def build_event_template(table_map: TableMap) -> bytes:
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table_map.body + PAD
 
 
-class _TextPool:
-    """Concatenated texts; `add` returns the offset and size of a text."""
+class TextPool:
+    """Concatenated texts; `start`: offset of the first one."""
 
     def __init__(self, start: int) -> None:
         self._at, self.text = start, b""
 
     def add(self, text: bytes) -> tuple[int, int]:
+        """Append a text; return its offset and size."""
         place = self._at + len(self.text)
         self.text += text
         return place, len(text)

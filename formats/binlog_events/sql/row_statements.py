@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.format_api.row_output_interfaces import RowFilter, ScriptOptions
-from binlogtool.format_api.schema_fields import DecompressionError, MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
@@ -32,6 +32,7 @@ from binlogtool.formats.binlog_events.rows.rows_event import (
     open_rows,
     parse_rows_head,
     select_rows,
+    uncompress_rows,
 )
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.client_safe_statements import has_lossy_backslashes
@@ -53,7 +54,6 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     format_rows_binlog,
     rename_database,
     split_large_binlog,
-    uncompress_rows,
 )
 from binlogtool.formats.binlog_events.sql.session_statements import ScriptSession
 from binlogtool.formats.binlog_events.status_variables import decode_annotation_text
@@ -65,7 +65,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     ROW_EVENTS,
     STMT_END,
-    TYPE_AT,
     UNCOMPRESSED_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     EventType,
@@ -491,8 +490,8 @@ class RowEventWriter(msgspec.Struct):
             statements = [*pending.write_binlog(description)]
             pending.table_maps[table.table_id] = build_table_map_event(event, table, description)
         if event.code in COMPRESSED_ROW_EVENTS:
-            code, uncompressed = uncompress_rows(event, context.limits, table.table_id_size)
-            data: bytes | memoryview = build_event(event, code, uncompressed, description)
+            code, uncompressed = uncompress_rows(event.code, event.body, table, context.limits)
+            data = build_event(event, code, uncompressed, description)
         else:
             data = self._frame_event(context)
         if pending.last_event and pending.size + len(data) > MAX_BINLOG_BYTES:
@@ -503,42 +502,12 @@ class RowEventWriter(msgspec.Struct):
             *(pending.finish_statement(description) if event.body[table.table_id_size] & STMT_END else ()),
         ]
 
-    def try_append_unchanged(
-        self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
-    ) -> bool:
-        """Append a row event unchanged if its statement is open and continues after it; return whether it was appended.
-
-        Rows that do not fit their TABLE_MAP are not appended; `write_event` reports what is wrong.
-        """
-        pending, at = self._pending, HEADER_SIZE + description.table_id_size
-        is_open = bool(pending.last_event) and int.from_bytes(raw[HEADER_SIZE:at], "little") in pending.table_maps
-        if not is_open or table is None or raw[at] & STMT_END or pending.size + len(raw) > MAX_BINLOG_BYTES:
-            return False
-        try:
-            _check_rows(raw[TYPE_AT], raw[HEADER_SIZE:-4], table, limits)
-        except (MalformedError, DecompressionError):
-            return False
-        pending.add(raw)
-        return True
-
-    @property
-    def is_verbatim(self) -> bool:
-        """True if all row events are written unchanged."""
-        wording = self.wording
-        return (
-            wording.rows == "exact"
-            and wording.includes_table is None
-            and not (wording.comments or wording.rename_databases)
-        )
-
     @property
     def open_statement(self) -> PendingRowEvents | None:
         """Open statement whose row events are written unchanged; None if there is no such statement."""
-        return self._pending if self._pending.last_event and self.is_verbatim else None
-
-    def copy_borrowed_bytes(self) -> None:
-        """Copy all bytes that still refer to the current batch, so that its memory may be released."""
-        self._pending.last_event = bytes(self._pending.last_event)
+        wording = self.wording
+        selects = wording.includes_table is not None or wording.comments or wording.rename_databases
+        return self._pending if self._pending.last_event and wording.rows == "exact" and not selects else None
 
     def flush(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the pending events as a statement although their own statement continues.
@@ -731,7 +700,7 @@ def select_rows_by_filter(
         return event, selection
     if not any(selection):
         return None, selection
-    code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
+    code, uncompressed = uncompress_rows(event.code, event.body, table, limits)
     rows = memoryview(select_rows(code, uncompressed, table, selection))
     return event._replace(code=int(code), body=rows), selection
 

@@ -94,7 +94,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    COMPRESSED_ROW_EVENTS,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     QUERY_EVENTS,
@@ -304,7 +303,6 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 
 # --- Statements of single events ---
 
-_CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
 """Database name that a client without --binary-mode can read in a USE command; other names are put in a comment."""
 
@@ -523,7 +521,6 @@ _EVENTS_WITHOUT_STATEMENT = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | {
 _ROW_EVENTS = ROW_EVENTS | {_T.TABLE_MAP}
 _CHANGE_EVENTS = ROW_EVENTS | {_T.QUERY, _T.QUERY_COMPRESSED, _T.EXECUTE_LOAD_QUERY}
 _COMMIT_EVENTS = frozenset({_T.XID, _T.XA_PREPARE})
-_UNCOMPRESSED_ROWS = ROW_EVENTS - COMPRESSED_ROW_EVENTS
 
 
 @dataclass(slots=True)
@@ -546,29 +543,10 @@ class SqlScript(EventStatementWriter):
         self.definitions.load_start(context.tracker.maps.history)
         notes = context.tracker.track_batch(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
-        texts = list[bytes | BodyWithFindings]()
-        starts, stops, ends = (to_int_list(batch.frames[name], start, stop) for name in ("offset", "end", "body_end"))
-        codes, window = to_int_list(batch.frames["type_code"], start, stop), batch.window
-        checksum_size = 4 if context.description.has_checksums else 0
-        verbatim_types = (
-            _UNCOMPRESSED_ROWS if self.rows.is_verbatim and not self.transaction.is_damaged and checksum_size else ()
-        )
-        for i, (code, low, high, end) in enumerate(zip(codes, starts, stops, ends, strict=True)):
-            index, owner, table = start + i, owners[i], maps[i]
-            if (
-                code in verbatim_types
-                and high - end == checksum_size
-                and self.rows.try_append_unchanged(window[low:high], table, context.description, limits)
-            ):
-                texts.append(b"")
-                continue
-            texts.append(
-                self._write_record(
-                    get_event_context(context, batch, index, get_event(batch, index), owner, table, limits)
-                )
-            )
-        self.rows.copy_borrowed_bytes()
-        return texts
+        return [
+            self._write_record(get_event_context(context, batch, index, get_event(batch, index), owner, table, limits))
+            for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
+        ]
 
     def write_compiled(
         self,

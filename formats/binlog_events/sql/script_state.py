@@ -24,7 +24,7 @@ from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.row_output_interfaces import DatabaseRenames, ScriptOptions
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
-from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
+from binlogtool.formats.binlog_events.rows.rows_event import uncompress_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_safe_statements
 from binlogtool.formats.binlog_events.sql.client_safe_statements import STATEMENT_END
@@ -37,14 +37,12 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    COMPRESSED_ROW_EVENTS,
     GTID_EVENTS,
     HEADER_SIZE,
     PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
     STMT_END,
-    UNCOMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,
     clear_in_use_flag,
@@ -571,25 +569,13 @@ def format_description_binlog(description: FormatDescription) -> bytes:
     return format_binlog(clear_in_use_flag(description.event))
 
 
-def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
-    """Return type and body of a row event in uncompressed form.
-
-    Raises:
-        MalformedError, DecompressionError: the event cannot be uncompressed.
-    """
-    if event.code not in COMPRESSED_ROW_EVENTS:
-        return event.code, bytes(event.body)
-    at = parse_rows_head(event.code, event.body, id_size).images_at
-    return UNCOMPRESSED_ROW_EVENTS[event.code], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
-
-
 def format_rows_binlog(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
     """Return a row event, uncompressed, with its TABLE_MAP as one BINLOG statement.
 
     Raises:
         MalformedError, DecompressionError: it is not a row event of this table.
     """
-    code, body = uncompress_rows(event, limits, table.table_id_size)
+    code, body = uncompress_rows(event.code, event.body, table, limits)
     return format_binlog(
         build_table_map_event(event, table, description),
         _set_event_statement_end(build_event(event, code, body, description), description),
@@ -629,11 +615,11 @@ class PendingRowEvents(msgspec.Struct):
 
     table_maps: dict[int, bytes] = msgspec.field(default_factory=dict)
     lines: list[bytes] = msgspec.field(default_factory=list)
-    last_event: bytes | memoryview = b""
+    last_event: bytes = b""
     size: int = 0
 
-    def add(self, event: bytes | memoryview) -> None:
-        """Append a row event; its bytes must stay valid until the next call."""
+    def add(self, event: bytes) -> None:
+        """Append a row event."""
         if not self.size:
             self.lines = list(map(b2a_base64, self.table_maps.values()))
             self.size = sum(map(len, self.table_maps.values()))
@@ -658,7 +644,7 @@ class PendingRowEvents(msgspec.Struct):
         """Return the BINLOG of the pending events; their table maps stay valid for the following events."""
         lines, self.lines = self.lines, []
         size, self.size = self.size, 0
-        last, self.last_event = bytes(self.last_event), b""
+        last, self.last_event = self.last_event, b""
         if not last:
             return []
         lines.append(b2a_base64(_set_event_statement_end(last, description)))

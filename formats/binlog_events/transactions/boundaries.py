@@ -116,6 +116,14 @@ def classify_query(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
     return classify_text(words, buf, start, limit) if end >= 0 and start < limit else 0
 
 
+@kernel()
+def is_begin(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether the text `buf[pos:limit]` is BEGIN."""
+    if limit - pos != 5 or buf[pos] != 66 or buf[pos + 1] != 69 or buf[pos + 2] != 71:
+        return False
+    return buf[pos + 3] == 73 and buf[pos + 4] == 78
+
+
 @lru_cache(maxsize=1024)
 def _classify_cached(start: bytes) -> QueryKind:
     """Return the kind of a text by its beginning."""

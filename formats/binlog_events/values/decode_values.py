@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,18 +35,6 @@ from binlogtool.limits import Limits
 
 # --- NEWDECIMAL values ---
 
-_DigitGroup = tuple[int, int, int]
-"""(start, end, number of digits) of a group of digits in the bytes."""
-
-
-def _lay_out_groups(offset: int, digits: tuple[int, ...]) -> tuple[_DigitGroup, ...]:
-    groups = []
-    for count in digits:
-        end = offset + DIGIT_BYTES[count]
-        groups.append((offset, end, count))
-        offset = end
-    return tuple(groups)
-
 
 @cache
 def make_decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
@@ -56,10 +45,10 @@ def make_decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
     """
     size = packed_decimal_size(precision, scale)
     whole = precision - scale
-    leading = (whole % 9,) if whole % 9 else ()
-    trailing = (scale % 9,) if scale % 9 else ()
-    integer = _lay_out_groups(0, leading + (9,) * (whole // 9))
-    decimals = _lay_out_groups(integer[-1][1] if integer else 0, (9,) * (scale // 9) + trailing)
+    digits = [count for count in (whole % 9, *(9,) * (whole // 9 + scale // 9), scale % 9) if count]
+    ends = list(accumulate(DIGIT_BYTES[count] for count in digits))
+    groups = list(zip([0, *ends], ends, strict=False))
+    pattern = "".join(f"%0{count}d" for count in digits)
     negative_mask = (1 << 8 * size) - 1
     sign_bit = 1 << (8 * size - 1)
 
@@ -71,17 +60,13 @@ def make_decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
         if number & sign_bit:
             sign, number = "-", number ^ negative_mask
         plain = number.to_bytes(size, "big")
-        text = _format_digits(plain, integer).lstrip("0") or "0"
-        return f"{sign}{text}.{_format_digits(plain, decimals)}" if scale else sign + text
+        text = pattern % tuple([int.from_bytes(plain[start:end], "big") for start, end in groups])
+        if len(text) != precision:
+            raise MalformedError(f"{plain.hex()} are not decimal digits")
+        integer = sign + (text[:whole].lstrip("0") or "0")
+        return f"{integer}.{text[whole:]}" if scale else integer
 
     return read
-
-
-def _format_digits(plain: bytes, groups: tuple[_DigitGroup, ...]) -> str:
-    text = "".join([f"{int.from_bytes(plain[start:end], 'big'):0{count}d}" for start, end, count in groups])
-    if len(text) != sum([count for _, _, count in groups]):
-        raise MalformedError(f"{plain.hex()} are not decimal digits")
-    return text
 
 
 # --- Dates and times of row images and binary JSON ---

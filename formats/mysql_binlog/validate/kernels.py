@@ -13,6 +13,7 @@ from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
     UInt8s,
+    are_bytes_equal,
     kernel,
     load_int64,
     load_uint48,
@@ -44,6 +45,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STANDALONE,
     STATEMENT,
     group_after,
+    is_begin,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     ANONYMOUS_GTID,
@@ -131,9 +133,7 @@ AFTER_MARIADB_GTID, AFTER_STANDALONE_GTID, AFTER_MYSQL_GTID = (
 AFTER_BEGIN = group_after(AFTER_GTID, STATEMENT + BEGIN)
 AFTER_XID, AFTER_STATEMENT = group_after(BEGUN, COMMIT_EVENT), group_after(ONE_STATEMENT, STATEMENT)
 
-LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, LETTER_S, LETTER_U, LETTER_X = (
-    b"BCDEGINRSUX"
-)
+LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_I, LETTER_R, LETTER_S, LETTER_U, LETTER_X = b"BCDEIRSUX"
 CASE_MASK = 0xDF
 """Mask that turns ASCII letters into upper case."""
 
@@ -220,7 +220,7 @@ def track_mysql_gtid_if_expected(
     return True
 
 
-@kernel(end_group_if_expected, find_query_text)
+@kernel(end_group_if_expected, find_query_text, is_begin)
 def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
     at, text_end = find_query_text(buf, pos, limit)
@@ -228,9 +228,7 @@ def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s
         return False
     first = buf[at] & CASE_MASK
     if state[GROUP_STATE] == AFTER_GTID:
-        if limit - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
-            return False
-        if buf[at + 3] != LETTER_I or buf[at + 4] != LETTER_N:
+        if not is_begin(buf, at, limit):
             return False
         state[GROUP_STATE] = AFTER_BEGIN
         return True
@@ -245,17 +243,13 @@ def track_query_if_expected(pos: int, limit: int, end: int, state: MutableInt64s
     return end_group_if_expected(AFTER_STATEMENT, end, state)
 
 
-@kernel(load_word)
+@kernel(are_bytes_equal, load_word)
 def is_known_map(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
     """Return whether the TABLE_MAP body `buf[pos:limit]` equals that of a template, except for id and flags."""
-    size = load_word(texts, template + 20)
-    at = template + load_word(texts, template + 16)
-    same = 0
-    if limit - pos == size:
-        for i in range(ROW_HEADER_SIZE, size):
-            if buf[pos + i] == texts[at + i]:
-                same += 1
-    return same > 0 and same == size - ROW_HEADER_SIZE
+    size = load_word(texts, template + 20) - ROW_HEADER_SIZE
+    body = template + load_word(texts, template + 16) + ROW_HEADER_SIZE
+    pos += ROW_HEADER_SIZE
+    return limit - pos == size and size > 0 and are_bytes_equal(buf, pos, texts, body, size) == 1
 
 
 @kernel(is_known_map, load_uint48)

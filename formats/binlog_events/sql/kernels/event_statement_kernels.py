@@ -37,6 +37,7 @@ from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     load_word,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, ScriptMemory
+from binlogtool.formats.binlog_events.transactions.boundaries import is_begin
 from binlogtool.formats.binlog_events.values.number_and_date_text_kernels import write_padded_digits
 from binlogtool.formats.binlog_events.wire_format import (
     ANNOTATE_ROWS,
@@ -160,22 +161,16 @@ def write_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, out_pos: int)
     return copy_text(texts, name + 1, texts[name] + 0, out, out_pos)
 
 
-@kernel()
+@kernel(are_bytes_equal)
 def is_same_block(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) -> bool:
-    """Return whether two status blocks are equal, except for the three bytes at `gap`."""
-    same = 0
-    for i in range(size):
-        if texts[at + i] == buf[p + i] or (gap >= 0 and i >= gap and i < gap + 3):
-            same += 1
-    return same == size
-
-
-@kernel()
-def is_begin(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Return whether the text `buf[pos:limit]` is BEGIN."""
-    if limit - pos != 5 or buf[pos] != 66 or buf[pos + 1] != 69 or buf[pos + 2] != 71:
-        return False
-    return buf[pos + 3] == 73 and buf[pos + 4] == 78
+    """Return whether two status blocks are equal, except for the three bytes at `gap` (-1: none)."""
+    if gap < 0:
+        return are_bytes_equal(buf, p, texts, at, size) == 1
+    after = gap + 3
+    return (
+        are_bytes_equal(buf, p, texts, at, gap) == 1
+        and are_bytes_equal(buf, p + after, texts, at + after, size - after) == 1
+    )
 
 
 @kernel(is_begin, is_same_block, load_query, load_word)
