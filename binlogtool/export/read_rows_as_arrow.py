@@ -5,9 +5,13 @@ DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as 
 
 from __future__ import annotations
 
+import glob
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,12 +22,24 @@ from binlogtool.core.apply_where import ColumnTracker
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
 from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, Selection
 from binlogtool.errors import MissingExtraError, UsageError
-from binlogtool.export import records_to_arrow
+from binlogtool.export import records_to_arrow, table_files
+from binlogtool.export.atomic_output import create_work_folder
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
-from binlogtool.export.read_one_table_as_arrow import TableRowReader, TableSearch, build_single_table_options
+from binlogtool.export.read_one_table_as_arrow import (
+    TableRowReader,
+    TableSearch,
+    build_single_table_options,
+    report_unfinished,
+    search_tables,
+)
 from binlogtool.export.read_rows_of_one_file import iter_tables
 from binlogtool.export.records_to_arrow import RowLayout, read_row_parts, resize_batches
+from binlogtool.export.table_router import TableRouter, display_name
+from binlogtool.export.table_spool import TableMemory, TableSpool, TableSpools
+from binlogtool.export.typed_columns import TableBatch, TableLayout
+from binlogtool.findings import Finding
+from binlogtool.format_api.row_output_interfaces import TableSchema
 
 if TYPE_CHECKING:
     import pandas
@@ -106,13 +122,156 @@ class ChangedRowSource:
         tracker.require_known()
 
 
+# --- Changed rows of many tables, which are read in one pass ---
+
+
+class SpooledTables:
+    """The changed rows of many tables, in temporary files.
+
+    Attributes:
+        findings: about the log; at most 1000.
+    """
+
+    def __init__(
+        self, log: Log, layouts: Mapping[str, TableLayout], columns: tuple[str, ...], selection: Selection
+    ) -> None:
+        self._log, self._columns, self._selection = log, columns, selection
+        self._layouts, self._paths = layouts, dict[str, tuple[str, ...]]()
+        self.findings = list[FileFinding]()
+        self._are_names_checked = False
+
+    def open_rows(self, name: str, limit: int | None = None) -> LogRows:
+        """Return the rows of a table; a requested column that it does not have is null. limit: maximum number of rows;
+        None = all.
+        """
+        source = SpooledRowSource(self, name, self._selection.skip, limit)
+        rows = LogRows(self._log, source, self._selection, self._columns, name)
+        rows.allow_missing_columns()
+        return rows
+
+    def read_log(self, options: TypedRowOptions, known: Sequence[TableSchema], folder: Path) -> None:
+        """Read the rows of all tables. known: tables described by older files. folder: for the temporary files."""
+        shown = {display_name(name): name for name in self._layouts}
+        with self._log.reopen() as log, ThreadPoolExecutor(1) as pool:
+            memory, records = log.limits.max_memory, typed_selection(self._selection)
+
+            def create(name: str, folder: Path, known: None) -> TableSpool:
+                return TableSpool(name, folder, lambda _: self._layouts[shown[name]], "none", pool, memory, known=known)
+
+            sink = _SpoolSink(TableSpools(folder, create, TableMemory(memory)), shown, self._add_finding)
+            router = TableRouter(options, sink, log.limits, keeps_undecoded=False, keeps_emptied=False)
+            for _ in router.route_log(log, records, known, WHOLE_FILE, self._add_finding):
+                pass
+            router.flush()
+            report_unfinished(router.summary, self._add_finding)
+            self._paths = {shown[one.name]: one.paths for one in sink.spools.finish()}
+
+    def _add_finding(self, item: FileFinding) -> bool:
+        """Keep a finding; damage gives no rows."""
+        if len(self.findings) < MAX_LISTED_FINDINGS:
+            self.findings.append(item)
+        return False
+
+    def get_schema(self, name: str) -> pa.Schema:
+        """Return the schema of the rows of a table."""
+        return self._layouts[name].schema
+
+    def read_batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table."""
+        import pyarrow.parquet as parquet
+
+        for path in self._paths.get(name, ()):
+            with parquet.ParquetFile(path) as file:
+                yield from table_files.read_row_groups(file)
+
+    def check_names_once(self, check: Callable[[], None]) -> None:
+        """Call a check of the names in the selection, unless it was called for another table."""
+        if not self._are_names_checked:
+            self._are_names_checked = True
+            check()
+
+
+class _SpoolSink:
+    """Passes the rows of known tables to their spools (`TableRowSink`)."""
+
+    def __init__(
+        self, spools: TableSpools[TableSpool], names: Container[str], on_finding: Callable[[FileFinding], object]
+    ) -> None:
+        self.spools, self._names, self._on_finding = spools, names, on_finding
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Ignore the definition: the layout is known."""
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Spool rows; see `TableRowSink`."""
+        if name in self._names:
+            self.spools.memory.add_batch(self.spools[name], table_batch)
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Pass a finding on; see `TableRowSink`."""
+        self._on_finding(FileFinding(file, finding))
+
+
+class SpooledRowSource:
+    """Source of the changed rows of one of many tables; see `Selection` for `skip` and `limit`."""
+
+    def __init__(self, tables: SpooledTables, name: str, skip: int, limit: int | None) -> None:
+        self.tables, self._name, self._skip, self._limit = tables, name, skip, limit
+
+    def read_schema(self, log: Log) -> pa.Schema:
+        """Return the schema of the rows."""
+        return self.tables.get_schema(self._name)
+
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; see `RecordRowSource`. The findings are those about the log, whatever the table."""
+        for item in self.tables.findings:
+            on_finding(item)
+        skip, limit = self._skip, self._limit
+        for batch in self.tables.read_batches(self._name):
+            rows = batch.slice(skip, limit)
+            skip = max(skip - batch.num_rows, 0)
+            if limit is not None:
+                limit -= rows.num_rows
+            if rows.num_rows:
+                yield rows
+            if limit == 0:
+                break
+
+
+@contextmanager
+def spool_tables(
+    log: Log, names: Sequence[str], selection: Selection, image: str | None, columns: tuple[str, ...]
+) -> Iterator[SpooledTables]:
+    """Read the changed rows of many tables; see `Log.spool_tables`.
+
+    Raises:
+        UsageError: the options contradict each other, or the log has two tables of one name.
+    """
+    first, searches = None, dict[str, TableSearch]()
+    for name in names:
+        searches[name] = TableSearch(name, build_single_table_options(name, selection, image), shared=first)
+        first = first or searches[name]
+    assert first is not None
+    first.read_older_files(log.paths, ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints))
+    known = first.known_tables
+    with log.reopen() as opened:
+        search_tables(opened, searches, typed_selection(selection))
+    layouts = {name: search.make_layout() for name, search in searches.items()}
+    tables = SpooledTables(log, layouts, columns, selection)
+    options = build_single_table_options(names[0], selection, image)
+    options = replace(options, objects=tuple(map(glob.escape, names)), per_table=True, skip=0, limit=None)
+    with create_work_folder() as folder:
+        tables.read_log(options, known, folder)
+        yield tables
+
+
 # --- Rows of a log for notebooks ---
 
 _MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Range of `datetime` in microseconds: years 1 to 9999."""
 
 
-RowSource = RecordRowSource | ChangedRowSource
+RowSource = RecordRowSource | ChangedRowSource | SpooledRowSource
 
 
 class LogRows:
@@ -186,7 +345,9 @@ class LogRows:
             for batch in self._source.build_batches(log, add_finding):
                 yield batch if all_columns else _conform_batch(batch, schema)
                 count += batch.num_rows
-        if not count:
+        if not count and isinstance(self._source, SpooledRowSource):
+            self._source.tables.check_names_once(self._require_known_names)
+        elif not count:
             self._require_known_names()
         self._findings, self._row_count = tuple(findings), count
 
