@@ -208,7 +208,7 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
 
 @lru_cache(maxsize=4)
 def _find_proven_flip(data: bytes) -> tuple[int, int] | None:
-    """Return the (byte, bit) of a log's head after whose correction more transactions can be read; None = there is none.
+    """Return the (byte, bit) of a log's head whose correction makes more transactions readable; None = there is none.
 
     The last answers are kept, because a diagnosis opens a file many times.
     """
