@@ -103,3 +103,22 @@ def test_a_text_that_does_not_fit_ends_rows_with_status_6(tmp_path: Path) -> Non
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", "rows", str(log), backend="auto")
     assert status == 6 and "--max-memory" in said
     assert peak < 64 * MIB + LIBRARIES + 2 * 60 * MIB
+
+
+def log_of_columns(folder: Path, columns: int, count: int) -> Path:
+    """One transaction of rows with so many INT columns."""
+    event = b"\0" * (columns // 8) + b"\1\0\0\0" * columns
+    made = [rows(event, columns, flags=int(number == count - 1)) for number in range(count)]
+    path = folder / "columns.000001"
+    path.write_bytes(binlog(transaction(table_map(b"\x03" * columns), *made), MARIADB))
+    return path
+
+
+def test_append_keeps_the_ceiling_too(tmp_path: Path) -> None:
+    """It took 470 MB for 300 rows at a ceiling of 64 MiB."""
+    log = log_of_columns(tmp_path, 4096, 40)
+    words = ("convert", "--append", "--per-table", "--to", "parquet", "-o", str(tmp_path / "out"), str(log))
+    status, peak, _, said = run(tmp_path, "--max-memory", "8MiB", *words, backend="auto")
+    assert status == 6 and "--max-memory" in said
+    assert peak < 8 * MIB + LIBRARIES
+    assert list((tmp_path / "out").glob("*/*.parquet")) == []
