@@ -312,6 +312,7 @@ def _build_stored_values(cells: ColumnCells, is_valid: Any, kind: pa.DataType) -
     values = np.asarray(cells.values)
     if cells.data is not None:
         first, last = int(values[0]), int(values[-1])
+        limits_module.require_value_bytes(last - first)
         data, ends = pa.py_buffer(bytes(cells.data[first:last])), (values - first).astype(np.int32)
         return pa.Array.from_buffers(kind, len(is_valid), [valid, pa.py_buffer(ends.tobytes()), data])
     if cells.texts is not None:
