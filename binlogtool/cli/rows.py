@@ -93,7 +93,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
                 run.print_diagnostic(f"the selection contains no row of {table}")
             if "@1" in rows.schema.names:
                 nameless.append(table)
-            troubles = list(rows.findings)  # about the log, whatever the table
+            troubles += rows.findings
         _report_nameless(run, nameless)
         report_statements(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
@@ -151,7 +151,7 @@ def _open_tables(
         )
     if len(tables) < 2:
         return tables, lambda name, _limit: _open_table(log, options, selection, name)
-    columns, row_selection = _list_columns(options), replace(selection, objects=(), exclude_objects=(), limit=None)
+    columns, row_selection = _list_columns(options), replace(selection, objects=(), exclude_objects=())
     spooled = held.enter_context(
         log.spool_tables(tables, image=options.image, columns=columns, selection=row_selection)
     )

@@ -5,22 +5,23 @@ DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as 
 
 from __future__ import annotations
 
-import glob
 import importlib.util
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.apply_where import ColumnTracker
 from binlogtool.core.open_log import WHOLE_FILE, LogReader
-from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.export import records_to_arrow, table_files
 from binlogtool.export.atomic_output import create_work_folder
@@ -35,9 +36,9 @@ from binlogtool.export.read_one_table_as_arrow import (
 )
 from binlogtool.export.read_rows_of_one_file import iter_tables
 from binlogtool.export.records_to_arrow import RowLayout, read_row_parts, resize_batches
-from binlogtool.export.table_router import TableRouter, display_name
-from binlogtool.export.table_spool import TableMemory, TableSpool, TableSpools
-from binlogtool.export.typed_columns import TableBatch, TableLayout
+from binlogtool.export.table_router import TableRouter
+from binlogtool.export.table_spool import SpooledTable, TableMemory, TableSpool, TableSpools
+from binlogtool.export.typed_columns import TableBatch
 from binlogtool.findings import Finding
 from binlogtool.format_api.row_output_interfaces import TableSchema
 
@@ -126,61 +127,70 @@ class ChangedRowSource:
 
 
 class SpooledTables:
-    """The changed rows of many tables, in temporary files.
-
-    Attributes:
-        findings: about the log; at most 1000.
-    """
+    """The changed rows of many tables, in temporary files."""
 
     def __init__(
-        self, log: Log, layouts: Mapping[str, TableLayout], columns: tuple[str, ...], selection: Selection
-    ) -> None:
-        self._log, self._columns, self._selection = log, columns, selection
-        self._layouts, self._paths = layouts, dict[str, tuple[str, ...]]()
-        self.findings = list[FileFinding]()
+        self, log: Log, searches: Mapping[str, TableSearch], image: str | None, columns: tuple[str, ...],
+        selection: Selection,
+    ) -> None:  # fmt: skip
+        self._log, self._image, self._columns, self._selection = log, image, columns, selection
+        self._layouts = {name: search.make_layout() for name, search in searches.items()}
+        self._tables, self._findings = dict[str, SpooledTable](), dict[str, list[FileFinding]]()
         self._are_names_checked = False
 
     def open_rows(self, name: str, limit: int | None = None) -> LogRows:
         """Return the rows of a table; a requested column that it does not have is null. limit: maximum number of rows;
         None = all.
         """
-        source = SpooledRowSource(self, name, self._selection.skip, limit)
-        rows = LogRows(self._log, source, self._selection, self._columns, name)
+        spooled = self._tables.get(name)
+        if spooled is not None and limit is not None and spooled.rows > limit:
+            selection = replace(self._selection, limit=limit)
+            rows = create_log_rows(self._log, selection, name, self._image, self._columns)
+        else:
+            rows = LogRows(self._log, SpooledRowSource(self, name), self._selection, self._columns, name)
         rows.allow_missing_columns()
         return rows
 
-    def read_log(self, options: TypedRowOptions, known: Sequence[TableSchema], folder: Path) -> None:
+    def read_log(self, known: Sequence[TableSchema], folder: Path) -> None:
         """Read the rows of all tables. known: tables described by older files. folder: for the temporary files."""
-        shown = {display_name(name): name for name in self._layouts}
+        records, memory = typed_selection(self._selection), self._log.limits.max_memory
+
+        def create(name: str, folder: Path, known: None) -> TableSpool:
+            return TableSpool(name, folder, lambda _: self._layouts[name], "none", pool, memory, known=known)
+
         with self._log.reopen() as log, ThreadPoolExecutor(1) as pool:
-            memory, records = log.limits.max_memory, typed_selection(self._selection)
-
-            def create(name: str, folder: Path, known: None) -> TableSpool:
-                return TableSpool(name, folder, lambda _: self._layouts[shown[name]], "none", pool, memory, known=known)
-
-            sink = _SpoolSink(TableSpools(folder, create, TableMemory(memory)), shown, self._add_finding)
-            router = TableRouter(options, sink, log.limits, keeps_undecoded=False, keeps_emptied=False)
-            for _ in router.route_log(log, records, known, WHOLE_FILE, self._add_finding):
-                pass
-            router.flush()
-            report_unfinished(router.summary, self._add_finding)
-            self._paths = {shown[one.name]: one.paths for one in sink.spools.finish()}
-
-    def _add_finding(self, item: FileFinding) -> bool:
-        """Keep a finding; damage gives no rows."""
-        if len(self.findings) < MAX_LISTED_FINDINGS:
-            self.findings.append(item)
-        return False
+            spools, routers = TableSpools(folder, create, TableMemory(memory)), dict[str, TableRouter]()
+            for name in self._layouts:
+                self._findings[name] = []
+                sink = _SpoolSink(spools, name, self._findings[name])
+                options = build_single_table_options(name, self._selection, self._image)
+                routers[name] = TableRouter(options, sink, log.limits, keeps_undecoded=False)
+            (first, *_) = routers.values()
+            for item in first.read_log(log, records, known, WHOLE_FILE, lambda table: table.name in routers):
+                _route_to_tables(item, routers, self._findings)
+                if sum(router.pending_bytes for router in routers.values()) > memory // _PENDING_MEMORY_DIVISOR:
+                    for router in routers.values():
+                        router.flush_settled()
+                if all(router.is_full for router in routers.values()):
+                    break
+            for name, router in routers.items():
+                router.flush()
+                report_unfinished(router.summary, partial(_add_finding, self._findings[name]))
+            self._tables = {one.name: one for one in spools.finish()}
 
     def get_schema(self, name: str) -> pa.Schema:
         """Return the schema of the rows of a table."""
         return self._layouts[name].schema
 
+    def get_findings(self, name: str) -> Sequence[FileFinding]:
+        """Return the findings about the log for the rows of a table; at most 1000."""
+        return self._findings[name]
+
     def read_batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table."""
         import pyarrow.parquet as parquet
 
-        for path in self._paths.get(name, ()):
+        for path in self._tables[name].paths if name in self._tables else ():
             with parquet.ParquetFile(path) as file:
                 yield from table_files.read_row_groups(file)
 
@@ -191,51 +201,72 @@ class SpooledTables:
             check()
 
 
-class _SpoolSink:
-    """Passes the rows of known tables to their spools (`TableRowSink`)."""
+_PENDING_MEMORY_DIVISOR = 8
+"""Pending rows of all tables use at most this fraction of the memory limit."""
 
-    def __init__(
-        self, spools: TableSpools[TableSpool], names: Container[str], on_finding: Callable[[FileFinding], object]
-    ) -> None:
-        self.spools, self._names, self._on_finding = spools, names, on_finding
+
+def _route_to_tables(
+    item: RowBatch | RecordBlock | FileFinding,
+    routers: Mapping[str, TableRouter],
+    findings: Mapping[str, list[FileFinding]],
+) -> None:
+    """Route an item of a log to the routers of single tables: of a batch, each takes the rows of its table."""
+    numbers = {name: number for number, name in enumerate(routers, 1)}
+    rows_of_tables = None
+    if isinstance(item, RowBatch):
+        sizes = np.asarray(item.rows.row_counts)
+        events_of_tables = np.zeros(len(sizes), dtype=np.int64)
+        for run in item.rows.runs:
+            events_of_tables[np.asarray(run.event_numbers)] = numbers.get(run.buffer.table.name, 0)
+        rows_of_tables = np.repeat(events_of_tables, sizes)
+        if item.row_marks is not None:
+            rows_of_tables *= np.frombuffer(item.row_marks, dtype=np.uint8) != 0
+    for name, router in routers.items():
+        if not router.is_full:
+            marks = None if rows_of_tables is None else (rows_of_tables == numbers[name]).tobytes()
+            router.route(item, partial(_add_finding, findings[name]), marks)
+
+
+def _add_finding(findings: list[FileFinding], item: FileFinding) -> bool:
+    """Keep a finding; damage gives no rows."""
+    if len(findings) < MAX_LISTED_FINDINGS:
+        findings.append(item)
+    return False
+
+
+class _SpoolSink:
+    """Passes the rows of one table to its spool (`TableRowSink`)."""
+
+    def __init__(self, spools: TableSpools[TableSpool], name: str, findings: list[FileFinding]) -> None:
+        self._spools, self._name, self._findings = spools, name, findings
 
     def set_table(self, name: str, table: TableSchema, place: str) -> None:
         """Ignore the definition: the layout is known."""
 
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Spool rows; see `TableRowSink`."""
-        if name in self._names:
-            self.spools.memory.add_batch(self.spools[name], table_batch)
+        self._spools.memory.add_batch(self._spools[self._name], table_batch)
 
     def report_finding(self, file: str, finding: Finding) -> None:
-        """Pass a finding on; see `TableRowSink`."""
-        self._on_finding(FileFinding(file, finding))
+        """Keep a finding; see `TableRowSink`."""
+        _add_finding(self._findings, FileFinding(file, finding))
 
 
 class SpooledRowSource:
-    """Source of the changed rows of one of many tables; see `Selection` for `skip` and `limit`."""
+    """Source of the changed rows of one of many tables that are read in one pass."""
 
-    def __init__(self, tables: SpooledTables, name: str, skip: int, limit: int | None) -> None:
-        self.tables, self._name, self._skip, self._limit = tables, name, skip, limit
+    def __init__(self, tables: SpooledTables, name: str) -> None:
+        self.tables, self._name = tables, name
 
     def read_schema(self, log: Log) -> pa.Schema:
         """Return the schema of the rows."""
         return self.tables.get_schema(self._name)
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; see `RecordRowSource`. The findings are those about the log, whatever the table."""
-        for item in self.tables.findings:
+        """Yield the rows; see `RecordRowSource`."""
+        for item in self.tables.get_findings(self._name):
             on_finding(item)
-        skip, limit = self._skip, self._limit
-        for batch in self.tables.read_batches(self._name):
-            rows = batch.slice(skip, limit)
-            skip = max(skip - batch.num_rows, 0)
-            if limit is not None:
-                limit -= rows.num_rows
-            if rows.num_rows:
-                yield rows
-            if limit == 0:
-                break
+        yield from self.tables.read_batches(self._name)
 
 
 @contextmanager
@@ -256,12 +287,9 @@ def spool_tables(
     known = first.known_tables
     with log.reopen() as opened:
         search_tables(opened, searches, typed_selection(selection))
-    layouts = {name: search.make_layout() for name, search in searches.items()}
-    tables = SpooledTables(log, layouts, columns, selection)
-    options = build_single_table_options(names[0], selection, image)
-    options = replace(options, objects=tuple(map(glob.escape, names)), per_table=True, skip=0, limit=None)
+    tables = SpooledTables(log, searches, image, columns, selection)
     with create_work_folder() as folder:
-        tables.read_log(options, known, folder)
+        tables.read_log(known, folder)
         yield tables
 
 
