@@ -74,6 +74,8 @@ HOLE_IDS = ("missing-member", "gap-in-sequence")
 LIMIT_OPTIONS: Mapping[str, str] = {"nesting-too-deep": "--max depth=N", "inflate-limit": "--max inflate=SIZE"}
 """Id of a finding about content that a limit of this program keeps from being decoded -> the option that raises it."""
 BEYOND_LIMITS = tuple(LIMIT_OPTIONS)
+UNCHECKED_IDS = frozenset((ENCRYPTED, *BEYOND_LIMITS))
+"""Findings about content that was not checked: they prove no damage (exit status 6)."""
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 ORDER_IDS = ("meta-mismatch", "sequence-regression")

@@ -240,6 +240,16 @@ def require_bytes(size: int) -> None:
         raise MemoryError(f"{size:,} bytes of memory are needed at once")
 
 
+def require_value_bytes(size: int) -> None:
+    """Check that a copy of a value fits into memory, if it is long; memory is otherwise checked by time.
+
+    Raises:
+        MemoryError: it does not fit.
+    """
+    if size > LONG_VALUE_BYTES:
+        require_bytes(size)
+
+
 @contextmanager
 def defer_checks() -> Iterator[None]:
     """Postpone memory checks for library calls that abort the process when an exception is raised inside them.

@@ -35,7 +35,14 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
-from binlogtool.findings import COLUMNS_UNKNOWN, ENCRYPTED, ROWS_DIVERGE, SET_LINK_IDS, STATEMENT_LEFT_OUT
+from binlogtool.findings import (
+    BEYOND_LIMITS,
+    COLUMNS_UNKNOWN,
+    ENCRYPTED,
+    ROWS_DIVERGE,
+    SET_LINK_IDS,
+    STATEMENT_LEFT_OUT,
+)
 
 if TYPE_CHECKING:
     import binlogtool
@@ -57,6 +64,7 @@ _STOP_REASONS = {
     COLUMNS_UNKNOWN: "the log does not name the columns of its tables; give their CREATE TABLE statements with "
     "--schema FILE.sql, or use --on-damage skip to leave these changes out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
+    "limit": "content is beyond a limit of this program; raise it, or use --on-damage skip to leave it out",
     "sql": "some records cannot be written as statements; exclude them with the selection options",
     "options": (
         "an option excludes statements, or --stop-before names a statement that the log does not "
@@ -318,8 +326,11 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         yield from _finding_lines("error", [f for f in manifest.findings if f[member] == value])
         damaged_hint = _DAMAGED_SCRIPT_HINT if manifest.to == "flashback" else _DAMAGED_HINT
         stopped_by = manifest.details.get("stopped_by")
-        if {f["id"] for f in manifest.findings if f["severity"] == "error"} == {COLUMNS_UNKNOWN}:
+        error_ids = {f["id"] for f in manifest.findings if f["severity"] == "error"}
+        if error_ids == {COLUMNS_UNKNOWN}:
             stopped_by = COLUMNS_UNKNOWN
+        elif error_ids and error_ids.issubset(BEYOND_LIMITS):
+            stopped_by = "limit"
         reason = _STOP_REASONS.get(str(stopped_by), damaged_hint)
         yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return

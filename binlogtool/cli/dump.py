@@ -31,7 +31,7 @@ from binlogtool.cli.options import (
     where_option,
 )
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
-from binlogtool.findings import ENCRYPTED, STATEMENT_LEFT_OUT, Finding, Severity
+from binlogtool.findings import STATEMENT_LEFT_OUT, UNCHECKED_IDS, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
@@ -322,7 +322,7 @@ _ACTION_FINDINGS = ("statement-large",)
 def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
     if any(f.severity is Severity.ERROR or f.id in _ACTION_FINDINGS for f in findings):
         run.status = max(run.status, 1)
-    if any(f.id == ENCRYPTED for f in findings):
+    if any(f.id in UNCHECKED_IDS for f in findings):
         run.status = max(run.status, 6)
 
 

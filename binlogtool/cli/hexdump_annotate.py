@@ -24,7 +24,7 @@ from binlogtool.cli.options import (
     selection_options,
     without_options,
 )
-from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
+from binlogtool.findings import UNCHECKED_IDS, FindingCollector, Severity
 
 if TYPE_CHECKING:
     from binlogtool import LogComparison
@@ -210,7 +210,7 @@ def _with_progress(
         findings.add(piece.findings)
         if any(found.severity is Severity.ERROR for found in piece.findings):
             run.status = max(run.status, 1)
-        if any(found.id == ENCRYPTED for found in piece.findings):
+        if any(found.id in UNCHECKED_IDS for found in piece.findings):
             run.status = 6
         if piece.rows:
             yield piece

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-import gc
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 import msgspec
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
     from binlogtool.core.record_and_selection_types import Selection
 
+OpenRows: TypeAlias = "Callable[[str, int | None], binlogtool.LogRows]"
+"""Function that opens the rows of a table, at most so many; None = all."""
+
 _FORMS = ("text", "csv", "jsonl", "arrow")
 _MANY_TABLES = ("text", "jsonl")
 """Outputs that can hold the rows of several tables."""
@@ -65,25 +67,21 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         spool_standard_input() if "-" in options.paths else nullcontext(),
         binlogtool.open(options.paths, **settings.make_read_options(options.hints.read())) as log,
         run.open_output(text=form == "text", inputs=options.paths) as out,
+        ExitStack() as held,
     ):  # fmt: skip
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.report_skipped_files()
         try:
-            tables = _open_tables(run, log, options, selection, form)
+            tables, open_rows = _open_tables(run, log, options, selection, form, held)
         except UsageError:
             report_statements(run, log, selection)
             raise
-        remaining, has_tables, nameless = selection.limit, bool(tables), list[str]()
-        while tables:
-            table = next(iter(tables))
-            rows = tables.pop(table)  # which keeps the definitions of all tables
-            gc.collect()  # the pass over the log for the table before leaves reference cycles
-            if remaining != selection.limit:
-                if remaining == 0:
-                    break
-                rows = _open_table(log, options, selection, table, remaining)
-                rows.allow_missing_columns()
+        remaining, nameless = selection.limit, list[str]()
+        for table in tables:
+            if remaining == 0:
+                break
+            rows = open_rows(table, remaining)
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
             else:
@@ -99,7 +97,7 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         _report_nameless(run, nameless)
         report_statements(run, log, selection)
         has_times, is_empty = (selection.start_time, selection.stop_time) != (None, None), not run.progress.records
-        if has_tables and (has_times or (is_empty and selection.where is not None)):
+        if tables and (has_times or (is_empty and selection.where is not None)):
             without_objects = replace(selection, objects=(), exclude_objects=())
             unmatched = log.find_unmatched(without_objects, run.progress.records)
             for text in (*unmatched.missing, *unmatched.absent):
@@ -120,7 +118,7 @@ def _report_nameless(run: CommandRun, tables: Sequence[str]) -> None:
 
 
 def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
-    """Report each finding once, though the log is read for each table; one for those that say the same of one file."""
+    """Report each finding once; one for those that say the same of one file."""
     from binlogtool.report.format_numbers_and_names import format_repeats, group_repeats
 
     places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
@@ -131,27 +129,34 @@ def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
 
 
 def _open_tables(
-    run: CommandRun, log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, form: str
-) -> dict[str, binlogtool.LogRows]:
-    """Return the rows of the selected tables by name.
+    run: CommandRun, log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, form: str, held: ExitStack
+) -> tuple[list[str], OpenRows]:
+    """Return the names of the selected tables, and the function that opens the rows of one of them.
+
+    Args:
+        held: is left when the rows have been read.
 
     Raises:
         UsageError: the log has no such table, or several tables are selected for an output that holds only one.
     """
     if len(selection.objects) == 1 and not selection.exclude_objects:
-        rows = _open_table(log, options, selection, selection.objects[0], selection.limit)
+        rows = _open_table(log, options, selection, selection.objects[0])
         if _has_table(rows):
-            return {selection.objects[0]: rows}
+            return [selection.objects[0]], lambda _name, _limit: rows
     tables = _select_tables(run, log, selection)
     if len(tables) > 1 and form not in _MANY_TABLES:
         raise UsageError(
             f"-O {form} holds the rows of one table; name one with --object: {join_names(tables)}"
             f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
         )
-    found = {table: _open_table(log, options, selection, table, selection.limit) for table in tables}
-    if len(found) > 1:
-        _require_columns(found, _list_columns(options))
-    return found
+    if len(tables) < 2:
+        return tables, lambda name, _limit: _open_table(log, options, selection, name)
+    columns, row_selection = _list_columns(options), replace(selection, objects=(), exclude_objects=())
+    spooled = held.enter_context(
+        log.spool_tables(tables, image=options.image, columns=columns, selection=row_selection)
+    )
+    _require_columns({name: spooled.open_rows(name) for name in tables if columns}, columns)
+    return tables, spooled.open_rows
 
 
 def _list_columns(options: RowsOptions) -> list[str]:
@@ -164,19 +169,15 @@ def _require_columns(tables: dict[str, binlogtool.LogRows], columns: Sequence[st
     Raises:
         UsageError: no table has one of the columns.
     """
-    for rows in tables.values():
-        rows.allow_missing_columns()
-    schemas = [rows.schema for rows in tables.values()] if columns else []
+    schemas = [rows.schema for rows in tables.values()]
     for name in columns:
         if all(str(schema.field(name).type) == "null" for schema in schemas):
             raise UsageError(f"--columns {name}: none of the tables {join_names(list(tables))} has this column")
 
 
-def _open_table(
-    log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, name: str, limit: int | None
-) -> binlogtool.LogRows:
-    """Return the rows of one table. limit: maximum number of rows; None = all."""
-    row_selection = replace(selection, objects=(), exclude_objects=(), limit=limit)
+def _open_table(log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, name: str) -> binlogtool.LogRows:
+    """Return the rows of one table."""
+    row_selection = replace(selection, objects=(), exclude_objects=())
     rows: binlogtool.LogRows = log.rows(
         name, image=options.image, columns=_list_columns(options), selection=row_selection
     )

@@ -17,7 +17,7 @@ from binlogtool.core.damage_causes import CauseFinder, DamagedRegion, find_end_p
 from binlogtool.core.open_file import HEAD_BYTES, Source, Window
 from binlogtool.core.resync import Resynchronizer, ResyncPoint
 from binlogtool.core.unpack_payloads import BadPayload, FrameRun, PartlyBadFrame, PayloadReader
-from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.findings import BEYOND_LIMITS, Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, Format
 from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, FrameLevel, LogFileLayout
 from binlogtool.limits import MIB, Limits
@@ -229,8 +229,11 @@ class ScanAccounting(msgspec.Struct):
         """Account for a complete frame at its declared position whose content is wrong."""
         start, end = window.base + bad.start, window.base + bad.end
         item = self._explain_payload(window, bad)
-        self._note_damage(start)
         self.frames += 1
+        if item.id in BEYOND_LIMITS:
+            self.account.unknown += end - start
+            return DamagedRange(start, end, (item,), payload=True)
+        self._note_damage(start)
         self.account.damaged += end - start
         hollow = bad.stored == 0 and not any(memoryview(window.buffer)[bad.end - _TORN_ZEROS : bad.end])
         return DamagedRange(start, end, (item,), payload=True, hollow=hollow)

@@ -73,6 +73,7 @@ from binlogtool.export.write_json_sql_raw import CompiledLines, LineEncoder, Str
 from binlogtool.findings import ENCRYPTED, HOLE_IDS, Finding, Severity, finding_to_value
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
+from binlogtool.limits import set_resident_ceiling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -547,6 +548,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
             writer = self._create_writer(folder, commit_number, source, last_commit)
+            set_resident_ceiling()  # the libraries are loaded by now
             try:
                 hashes = self._write_rows(source, pieces, writer, known_inputs)
             except BaseException:

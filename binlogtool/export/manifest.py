@@ -261,14 +261,15 @@ class Manifest(msgspec.Struct, frozen=True):
         """Exit status of `convert`.
 
         0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could not
-        be read, records have rows that no table holds or content beyond a limit (`on_damage` stop), reversed rows were
-        changed later, or a statement removed rows that a flashback cannot restore. 6 = a key is missing.
+        be read, records have rows that no table holds (`on_damage` stop), reversed rows were changed
+        later, or a statement removed rows that a flashback cannot restore. 6 = a key is missing, or content is beyond a
+        limit (`on_damage` stop).
         """
-        if ENCRYPTED in self.finding_counts:
+        if ENCRYPTED in self.finding_counts or (self.undecoded and self.on_damage == "stop"):
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
         lost = lost or any("packed_size" in finding["facts"] for finding in self.findings)
-        missing = lost or ((self.details.get("untold") or self.undecoded) and self.on_damage == "stop")
+        missing = lost or (self.details.get("untold") and self.on_damage == "stop")
         incomplete = missing or not self.finding_counts.keys().isdisjoint((CHANGED_LATER, NOT_REVERSIBLE))
         return 1 if incomplete or not self.complete else 0
 

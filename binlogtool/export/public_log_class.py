@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.export.read_rows_as_arrow import LogRows
+    from binlogtool.export.read_rows_as_arrow import LogRows, SpooledTables
 
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -61,6 +62,29 @@ class Log(open_log_module.LogReader):
             raise UsageError(f"start={start!r}: must be a position as a string, or a datetime")
         hints = add_selection_hints(selection, self._hints, script=table is not None)
         return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
+
+    def spool_tables(
+        self,
+        tables: Sequence[str],
+        *,
+        image: str | None = None,
+        columns: Sequence[str] = (),
+        selection: Selection = Selection(),
+    ) -> AbstractContextManager[SpooledTables]:
+        """Read the changed rows of many tables in one pass, into temporary files that are removed after the block.
+
+        Args:
+            tables: names of tables, as `tables()` returns them.
+            image, columns, selection: see `rows`; `skip` is that of each table.
+
+        Raises:
+            As `rows`.
+        """
+        _require_arrow("spool_tables()")
+        from binlogtool.export.read_rows_as_arrow import spool_tables
+
+        log = self.reopen(add_selection_hints(selection, self._hints, script=True))
+        return spool_tables(log, tables, selection, image, tuple(columns))
 
     def tables(self, selection: Selection = Selection()) -> list[str]:
         """Return the names of the tables in the selected records, in the order of the log.

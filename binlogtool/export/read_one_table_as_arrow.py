@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from binlogtool.export.output_options import (
     typed_selection,
 )
 from binlogtool.export.records_to_arrow import DAMAGE, OnFinding, RecordRowReader, check_column_names, resize_batches
-from binlogtool.export.table_router import TableRouter
+from binlogtool.export.table_router import RouterSummary, TableRouter
 from binlogtool.export.typed_columns import (
     IMAGES,
     METADATA_COLUMNS,
@@ -44,7 +44,7 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.encode_json import findings_to_json
-from binlogtool.format_api.row_output_interfaces import EventRows, RecordTableRows, TableColumn, TableSchema
+from binlogtool.format_api.row_output_interfaces import EventRows, TableColumn, TableSchema
 from binlogtool.limits import Limits
 
 
@@ -69,17 +69,22 @@ def build_single_table_options(table: str, selection: Selection, image: str | No
 class TableSearch:
     """Collects the definitions of one table from logs. options: of its rows.
 
-    widest: use types that can hold every value that the columns allow.
+    widest: use types that can hold every value that the columns allow. shared: search for another table in the same
+    logs, which reads them.
 
     Attributes:
         tables: name -> definition, of all tables.
         ids: names and numbers of the table.
     """
 
-    def __init__(self, name: str, options: TypedRowOptions, *, widest: bool = False) -> None:
+    def __init__(
+        self, name: str, options: TypedRowOptions, *, widest: bool = False, shared: TableSearch | None = None
+    ) -> None:
         self._name, self._options, self._widest = name, options, widest
-        self.tables, self.ids = dict[str, TableSchema](), set[str]()
-        self._older, self._formats = list[TableSchema](), set[str]()
+        self.tables: dict[str, TableSchema] = {} if shared is None else shared.tables
+        self._older: list[TableSchema] = [] if shared is None else shared._older
+        self._formats: set[str] = set() if shared is None else shared._formats
+        self.ids = set[str]()
         self._evolution, self._table = TableEvolution(), TableSchema("", ())
 
     @property
@@ -94,30 +99,35 @@ class TableSearch:
 
     def read_older_files(self, files: Sequence[tuple[str, str]], options: ReadOptions) -> None:
         """Read the table definitions in the files before these (path, format) pairs."""
-        self._older = read_older_tables(files, options)
+        self._older += read_older_tables(files, options)
 
     def read_log(self, log: LogReader, selection: Selection) -> None:
-        """Read the definitions in a log.
+        """Read the definitions of the table in a log.
 
         Raises:
             UsageError: it has two tables of this name.
         """
+        for table in filter(self._options.is_selected, self.read_definitions(log, selection)):
+            self.add_definition(table)
+
+    def read_definitions(self, log: LogReader, selection: Selection) -> Iterator[TableSchema]:
+        """Yield the definitions of all tables in a log; one with rows is final, earlier ones may be incomplete."""
         for part in log.row_batches(selection, known_tables=self.known_tables, is_selected=lambda _: False):
             if not isinstance(part, FileFinding):
                 self._formats.add(part.format)
                 for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
-                    self._add_content(content)
+                    self.tables.update({table.name: table for table in content.described})
+                    rows = () if isinstance(content, EventRows) else content.rows
+                    for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
+                        self.tables[table.name] = table
+                        yield table
 
-    def _add_content(self, content: RecordTableRows | EventRows) -> None:
-        """Collect definitions; one with rows is final, earlier ones may be incomplete."""
-        self.tables.update({table.name: table for table in content.described})
-        rows = () if isinstance(content, EventRows) else content.rows
-        for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
-            self.tables[table.name] = table
-            if self._options.is_selected(table):
-                self._add_definition(table)
+    def add_definition(self, table: TableSchema) -> None:
+        """Add a definition of the table.
 
-    def _add_definition(self, table: TableSchema) -> None:
+        Raises:
+            UsageError: it is that of another table of this name.
+        """
         check_same_table(self._table if self._table.name else table, table)
         self._table = table
         self.ids.update(table.names)
@@ -134,12 +144,26 @@ class TableSearch:
         """
         if not self._evolution.kinds:
             for table in filter(self._options.is_selected, self.known_tables):
-                self._add_definition(table)
+                self.add_definition(table)
         if not self._evolution.kinds:
             raise UsageError(f"{self._name}: {describe_missing_table(self.tables, self._name)}")
         rules = (open_file_module.find_format(name).tables for name in self._formats)
         operations = any(one is not None and one.operations for one in rules)
         return TableLayout(self._evolution.fields, self._evolution.key, self._options.image, operations=operations)
+
+
+def search_tables(log: LogReader, searches: Mapping[str, TableSearch], selection: Selection) -> None:
+    """Read the definitions of many tables in a log, in one pass.
+
+    Args:
+        searches: name of a table -> its search; they share the first one.
+    """
+    first = next(iter(searches.values()))
+    for records in (selection, Selection()) if is_part_selected(selection) else (selection,):
+        missing = {name: one for name, one in searches.items() if not one.is_found}
+        for table in first.read_definitions(log, records) if missing else ():
+            if table.name in missing:
+                missing[table.name].add_definition(table)
 
 
 def search_table(request: ReadRequest) -> TableSearch:
@@ -195,6 +219,16 @@ def fields_from_spark(schema: Any) -> tuple[TypedColumn, ...]:
 # --- Rows ---
 
 
+def report_unfinished(summary: RouterSummary, on_finding: Callable[[FileFinding], object]) -> None:
+    """Report the transactions without end as findings."""
+    summary.add_unfinished(summary.open_transaction)
+    for text in summary.unfinished:
+        file = text.partition(": transaction")[0].rpartition(" at ")[0]
+        message = text.removeprefix(f"{file} ")
+        found = make_finding("incomplete-transaction", None, 0, message, severity=Severity.WARNING)
+        on_finding(FileFinding(file, found))
+
+
 class TableRowReader(msgspec.Struct, frozen=True):
     """Reads the rows of one table as batches (`records_to_arrow.RecordRowReader`).
 
@@ -232,12 +266,7 @@ class TableRowReader(msgspec.Struct, frozen=True):
         router.flush()
         yield from self._build_batches(sink.take_all())
         if not self.keeps_all:
-            router.summary.add_unfinished(router.summary.open_transaction)
-            for text in router.summary.unfinished:
-                file = text.partition(": transaction")[0].rpartition(" at ")[0]
-                message = text.removeprefix(f"{file} ")
-                found = make_finding("incomplete-transaction", None, 0, message, severity=Severity.WARNING)
-                on_finding(FileFinding(file, found))
+            report_unfinished(router.summary, on_finding)
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
         """Return the row for bytes that cannot be read."""

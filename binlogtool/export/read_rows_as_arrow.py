@@ -7,25 +7,42 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.core.apply_where import ColumnTracker
-from binlogtool.core.open_log import WHOLE_FILE
-from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, Selection
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
+from binlogtool.core.record_and_selection_types import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection
 from binlogtool.errors import MissingExtraError, UsageError
-from binlogtool.export import records_to_arrow
+from binlogtool.export import records_to_arrow, table_files
+from binlogtool.export.atomic_output import create_work_folder
+from binlogtool.export.incremental_positions import KnownTable
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
-from binlogtool.export.output_options import TypedRowOptions, is_part_selected, typed_selection
-from binlogtool.export.read_one_table_as_arrow import TableRowReader, TableSearch, build_single_table_options
+from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, is_part_selected, typed_selection
+from binlogtool.export.read_one_table_as_arrow import (
+    TableRowReader,
+    TableSearch,
+    build_single_table_options,
+    report_unfinished,
+    search_tables,
+)
 from binlogtool.export.read_rows_of_one_file import iter_tables
-from binlogtool.export.records_to_arrow import RecordRowReader, resize_batches
+from binlogtool.export.records_to_arrow import OnFinding, RecordRowReader, resize_batches
+from binlogtool.export.table_router import TableRouter
+from binlogtool.export.table_spool import SpooledTable, SpoolSettings, TableSpool, TableSpools
+from binlogtool.export.typed_columns import TableBatch
+from binlogtool.findings import Finding
+from binlogtool.format_api.row_output_interfaces import TableSchema
 
 if TYPE_CHECKING:
     import pandas
@@ -52,6 +69,186 @@ def open_table_reader(log: Log, name: str, options: TypedRowOptions, selection: 
     if not search.is_found and is_part_selected(selection):
         search.read_log(log, Selection())
     return TableRowReader(options, search.make_layout(), log.limits, known_tables=known_tables, keeps_all=False)
+
+
+# --- Changed rows of many tables, which are read in one pass ---
+
+
+class SpooledTables:
+    """The changed rows of many tables, in temporary files."""
+
+    def __init__(
+        self, log: Log, searches: Mapping[str, TableSearch], image: str | None, columns: tuple[str, ...],
+        selection: Selection,
+    ) -> None:  # fmt: skip
+        self._log, self._image, self._columns, self._selection = log, image, columns, selection
+        self._layouts = {name: search.make_layout() for name, search in searches.items()}
+        self._tables, self._findings = dict[str, SpooledTable](), dict[str, list[FileFinding]]()
+        self._are_names_checked = False
+
+    def open_rows(self, name: str, limit: int | None = None) -> LogRows:
+        """Return the rows of a table; a requested column that it does not have is null. limit: maximum number of rows;
+        None = all.
+        """
+        spooled = self._tables.get(name)
+        if spooled is not None and limit is not None and spooled.rows > limit:
+            selection = replace(self._selection, limit=limit)
+            rows = create_log_rows(self._log, selection, name, self._image, self._columns)
+        else:
+            reader = SpooledTableReader(self, name)
+            rows = LogRows(self._log, lambda _: reader, self._selection, self._columns, name)
+        rows.allow_missing_columns()
+        return rows
+
+    def read_log(self, known: Sequence[TableSchema], folder: Path) -> None:
+        """Read the rows of all tables. known: tables described by older files. folder: for the temporary files."""
+        records, memory = typed_selection(self._selection), self._log.limits.max_memory
+
+        def create(name: str, folder: Path, settings: SpoolSettings, known: KnownTable | None) -> TableSpool:
+            return TableSpool(name, folder, replace(settings, make_layout=lambda _: self._layouts[name]), known=known)
+
+        with self._log.reopen() as log, ThreadPoolExecutor(1) as pool:
+            settings = SpoolSettings(lambda _: next(iter(self._layouts.values())), _SPOOL_FILES, pool, memory)
+            spools, routers = TableSpools(folder, settings, create=create), dict[str, TableRouter]()
+            for name in self._layouts:
+                self._findings[name] = []
+                sink = _SpoolSink(spools, name, self._findings[name])
+                options = build_single_table_options(name, self._selection, self._image)
+                routers[name] = TableRouter(options, sink, log.limits, keeps_undecoded=False)
+            (first, *_) = routers.values()
+            for item in first.read_log(log, records, known, WHOLE_FILE, lambda table: table.name in routers):
+                _route_to_tables(item, routers, self._findings)
+                if sum(router.pending_bytes for router in routers.values()) > memory // _PENDING_MEMORY_DIVISOR:
+                    for router in routers.values():
+                        router.flush_settled()
+                if all(router.is_full for router in routers.values()):
+                    break
+            for name, router in routers.items():
+                router.flush()
+                report_unfinished(router.summary, partial(_add_finding, self._findings[name]))
+            self._tables = {one.name: one for one in spools.finish()}
+
+    def get_schema(self, name: str) -> pa.Schema:
+        """Return the schema of the rows of a table."""
+        return self._layouts[name].schema
+
+    def get_findings(self, name: str) -> Sequence[FileFinding]:
+        """Return the findings about the log for the rows of a table; at most 1000."""
+        return self._findings[name]
+
+    def read_batches(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a table."""
+        import pyarrow.parquet as parquet
+
+        for written in self._tables[name].files if name in self._tables else ():
+            with parquet.ParquetFile(written.path) as file:
+                yield from table_files.read_row_groups(file)
+
+    def check_names_once(self, check: Callable[[], None]) -> None:
+        """Call a check of the names in the selection, unless it was called for another table."""
+        if not self._are_names_checked:
+            self._are_names_checked = True
+            check()
+
+
+_SPOOL_FILES = TableFileOptions("parquet", compression="none", typed=True)
+_PENDING_MEMORY_DIVISOR = 8
+"""Pending rows of all tables use at most this fraction of the memory limit."""
+
+
+def _route_to_tables(
+    item: RowBatch | RecordBlock | FileFinding,
+    routers: Mapping[str, TableRouter],
+    findings: Mapping[str, list[FileFinding]],
+) -> None:
+    """Route an item of a log to the routers of single tables: of a batch, each takes the rows of its table."""
+    numbers = {name: number for number, name in enumerate(routers, 1)}
+    rows_of_tables = None
+    if isinstance(item, RowBatch):
+        sizes = np.asarray(item.rows.row_counts)
+        events_of_tables = np.zeros(len(sizes), dtype=np.int64)
+        for run in item.rows.runs:
+            events_of_tables[np.asarray(run.event_numbers)] = numbers.get(run.buffer.table.name, 0)
+        rows_of_tables = np.repeat(events_of_tables, sizes)
+        if item.row_marks is not None:
+            rows_of_tables *= np.frombuffer(item.row_marks, dtype=np.uint8) != 0
+    for name, router in routers.items():
+        if not router.is_full:
+            marks = None if rows_of_tables is None else (rows_of_tables == numbers[name]).tobytes()
+            router.route(item, partial(_add_finding, findings[name]), marks)
+
+
+def _add_finding(findings: list[FileFinding], item: FileFinding) -> bool:
+    """Keep a finding; damage gives no rows."""
+    if len(findings) < MAX_LISTED_FINDINGS:
+        findings.append(item)
+    return False
+
+
+class _SpoolSink:
+    """Passes the rows of one table to its spool (`TableRowSink`)."""
+
+    def __init__(self, spools: TableSpools[TableSpool], name: str, findings: list[FileFinding]) -> None:
+        self._spools, self._name, self._findings = spools, name, findings
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Ignore the definition: the layout is known."""
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Spool rows; see `TableRowSink`."""
+        self._spools.add_batch(self._name, table_batch)
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Keep a finding; see `TableRowSink`."""
+        _add_finding(self._findings, FileFinding(file, finding))
+
+
+class SpooledTableReader:
+    """Reader of the changed rows of one of many tables that were read in one pass (`RecordRowReader`)."""
+
+    def __init__(self, tables: SpooledTables, name: str) -> None:
+        self.tables, self._name = tables, name
+
+    @property
+    def read_schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self.tables.get_schema(self._name)
+
+    def read_batches(
+        self, log: LogReader, name: str | None, selection: Selection, part: FilePart, on_finding: OnFinding
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the log that was read; see `RecordRowReader`."""
+        for item in self.tables.get_findings(self._name):
+            on_finding(item)
+        yield from self.tables.read_batches(self._name)
+
+    def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
+        """Return no row; see `RecordRowReader`."""
+        return pa.RecordBatch.from_pylist([], self.read_schema)
+
+
+@contextmanager
+def spool_tables(
+    log: Log, names: Sequence[str], selection: Selection, image: str | None, columns: tuple[str, ...]
+) -> Iterator[SpooledTables]:
+    """Read the changed rows of many tables; see `Log.spool_tables`.
+
+    Raises:
+        UsageError: the options contradict each other, or the log has two tables of one name.
+    """
+    first, searches = None, dict[str, TableSearch]()
+    for name in names:
+        searches[name] = TableSearch(name, build_single_table_options(name, selection, image), shared=first)
+        first = first or searches[name]
+    assert first is not None
+    first.read_older_files(log.paths, ReadOptions(limits=log.limits, backend=log.backend, hints=log.hints))
+    known = first.known_tables
+    with log.reopen() as opened:
+        search_tables(opened, searches, typed_selection(selection))
+    tables = SpooledTables(log, searches, image, columns, selection)
+    with create_work_folder() as folder:
+        tables.read_log(known, folder)
+        yield tables
 
 
 # --- Rows of a log for notebooks ---
@@ -140,7 +337,9 @@ class LogRows:
             for batch in self._reader.read_batches(log, None, self._selection, WHOLE_FILE, add_finding):
                 yield batch if all_columns else _conform_batch(batch, schema)
                 count += batch.num_rows
-        if not count:
+        if not count and isinstance(self._reader, SpooledTableReader):
+            self._reader.tables.check_names_once(self._require_known_names)
+        elif not count:
             self._require_known_names()
         self._findings, self._row_count = tuple(findings), count
 

@@ -312,6 +312,7 @@ def _build_stored_values(cells: ColumnCells, is_valid: Any, kind: pa.DataType) -
     values = np.asarray(cells.values)
     if cells.data is not None:
         first, last = int(values[0]), int(values[-1])
+        limits_module.require_value_bytes(last - first)
         data, ends = pa.py_buffer(bytes(cells.data[first:last])), (values - first).astype(np.int32)
         return pa.Array.from_buffers(kind, len(is_valid), [valid, pa.py_buffer(ends.tobytes()), data])
     if cells.texts is not None:
@@ -601,33 +602,50 @@ class TableRouter:
             on_finding: receives findings about bytes; returns True if there must be a row for bytes that could not be
                 read.
         """
-        for item in self._read_log(log, selection, known_tables, part):
-            if isinstance(item, FileFinding):
-                if item.finding.id not in SET_LINK_IDS:
-                    self._record_unreadable_bytes(item)
-                if on_finding(item):
-                    self.add_damage_row(item)
-            elif isinstance(item, RowBatch):
-                self._add_row_batch(item)
+        for item in self.read_log(log, selection, known_tables, part, self.is_selected):
+            self.route(item, on_finding)
+            if isinstance(item, RowBatch):
                 yield item.file, item.end
-            else:
-                self._add_block(item)
-                if len(item):
-                    yield item.file, int(item.offset[-1]) + int(item.size[-1])
+            elif isinstance(item, RecordBlock) and len(item):
+                yield item.file, int(item.offset[-1]) + int(item.size[-1])
             if self.is_full:
                 break
 
-    def _read_log(
-        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart
+    def route(
+        self,
+        item: RowBatch | RecordBlock | FileFinding,
+        on_finding: Callable[[FileFinding], bool],
+        marks: bytes | None = None,
+    ) -> None:
+        """Route the rows of one item of a log. marks: for each row of a batch, 1 = it may be selected; None = all may.
+        on_finding: see `route_log`.
+        """
+        if isinstance(item, RowBatch):
+            self._add_row_batch(item if marks is None else item._replace(row_marks=marks))
+        elif isinstance(item, RecordBlock):
+            self._add_block(item)
+        else:
+            if item.finding.id not in SET_LINK_IDS:
+                self._record_unreadable_bytes(item)
+            if on_finding(item):
+                self.add_damage_row(item)
+
+    def read_log(
+        self,
+        log: LogReader,
+        selection: Selection,
+        known_tables: Sequence[TableSchema],
+        part: FilePart,
+        is_selected: Callable[[TableSchema], bool],
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Return the parts of a log in the fastest form that the options allow."""
+        """Return the parts of a log in the fastest form that the options allow. is_selected: which tables are read."""
         condition = None if self._row_condition is None else self._row_condition.condition
         needs_values = bool(self._options.skip) or (condition is not None and condition.needs_body)
         return log.row_batches(
             selection,
             part=part,
             known_tables=known_tables,
-            is_selected=self.is_selected,
+            is_selected=is_selected,
             condition=condition,
             cells=not needs_values,
         )
@@ -663,7 +681,7 @@ class TableRouter:
             self._record_transaction_begin()
             self.summary.record_transaction_boundary(ends=False)
         if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
-            self._flush_all()
+            self.flush_settled()
         if not events.runs:
             return
         columns = EventMetadataColumns(row_batch, self._names)
@@ -744,7 +762,12 @@ class TableRouter:
         for pending in self._tables.values():
             pending.flush()
 
-    def _flush_all(self) -> None:
+    @property
+    def pending_bytes(self) -> int:
+        """Memory of the pending rows."""
+        return self._pending_memory.bytes
+
+    def flush_settled(self) -> None:
         """Flush all tables except the one whose last row may still become the last row of its transaction."""
         last = None if self._last is None else self._last.pending
         for pending in self._tables.values():

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
+from binlogtool.findings import EXPLANATIONS, UNCHECKED_IDS, Finding, Severity, make_finding
 from binlogtool.report.format_numbers_and_names import format_duration
 
 if TYPE_CHECKING:
@@ -204,9 +204,9 @@ def compute_exit_code(report: Report, fail_on: Severity | None) -> int:
         fail_on: The lowest severity that counts; None = findings never count.
     """
     codes = [f.exit_code for f in report.failures]
-    if report.incomplete or any(one.is_encrypted for one in report.files):
+    if report.incomplete or any(one.is_unchecked for one in report.files):
         codes.append(6)
-    if fail_on is not None and any(f.severity >= fail_on for f in report.findings):
+    if fail_on is not None and any(f.severity >= fail_on and f.id not in UNCHECKED_IDS for f in report.findings):
         codes.append(1)
     return select_exit_code(codes)
 

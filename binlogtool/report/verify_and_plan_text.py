@@ -15,7 +15,15 @@ from binlogtool.core.report_progress import READABLE_COMPRESSED_SUFFIXES, Skippe
 from binlogtool.core.resolve_paths import find_later, find_newest
 from binlogtool.errors import join_names
 from binlogtool.exit_status_texts import STATUSES
-from binlogtool.findings import ENCRYPTED, EXPLANATIONS, Finding, Severity, finding_to_value
+from binlogtool.findings import (
+    BEYOND_LIMITS,
+    EXPLANATIONS,
+    LIMIT_OPTIONS,
+    UNCHECKED_IDS,
+    Finding,
+    Severity,
+    finding_to_value,
+)
 from binlogtool.format_api.encode_json import encode_in_pieces, pick_members
 from binlogtool.format_api.format import TRUNCATION_USELESS
 from binlogtool.repair.plan_types import (
@@ -109,7 +117,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
         return None  # the message says to copy the file again
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
-        errors = [f for f in errors if not _is_about_names(f) and f.id != "unclean-close"]
+        errors = [f for f in errors if not _is_about_names(f) and f.id not in ("unclean-close", *BEYOND_LIMITS)]
         errors.sort(key=lambda found: found.id in _CHANGE_IDS)  # its offset is not that of damage
         if errors and file.size and not strip_compressed_suffix(file.path).endswith((".index", ".state", ".meta")):
             return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
@@ -120,6 +128,8 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     for file in files:
         if file.is_encrypted:
             return read_options.make_command("verify", *KEY_OPTION, path=file.path)
+        if beyond := next((f for f in file.findings if f.id in BEYOND_LIMITS), None):
+            return read_options.make_command("verify", *LIMIT_OPTIONS[beyond.id].split(), path=file.path)
     for file in files:
         tail = next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
         is_repairable = not is_url(file.path) and not file.path.endswith(READABLE_COMPRESSED_SUFFIXES)
@@ -379,7 +389,7 @@ def describe_state(file: FileReport) -> str:
         return "DAMAGED"
     if file.is_encrypted:
         return "ENCRYPTED"
-    if "incomplete" in file.details:
+    if file.is_unchecked or "incomplete" in file.details:
         return "PARTIAL"
     if any(f.id == "unclean-close" and f.severity is Severity.ERROR for f in file.findings):
         return "NOT CLOSED"
@@ -399,8 +409,8 @@ _TORN_IDS = ("torn-tail", "garbage-tail")
 
 
 def _is_no_damage(finding: Finding) -> bool:
-    """Return True for a torn end, and for a finding that is an error only because of an option."""
-    return finding.id in ("log-outdated", *_TORN_IDS) or (
+    """Return True for a torn end, for content that was not checked, and for an error only because of an option."""
+    return finding.id in ("log-outdated", *_TORN_IDS, *BEYOND_LIMITS) or (
         finding.id == "unclean-close" and finding.severity is Severity.ERROR
     )
 
@@ -486,7 +496,7 @@ def _select_findings(report: Report, min_severity: Severity) -> Report:
     """Return the report without the findings below a severity."""
 
     def select(_path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if one.severity >= min_severity or one.id == ENCRYPTED)  # status 6
+        return tuple(one for one in findings if one.severity >= min_severity or one.id in UNCHECKED_IDS)  # status 6
 
     return replace_findings(report, select)
 

@@ -21,7 +21,7 @@ from binlogtool.core.report_progress import (
 )
 from binlogtool.core.resolve_paths import split_numbers
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UnknownFormatError
-from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
+from binlogtool.findings import ENCRYPTED, UNCHECKED_IDS, Finding, Severity, make_finding
 
 # --- Sequences of very many structs ---
 
@@ -125,6 +125,11 @@ class FileReport(msgspec.Struct, frozen=True, array_like=True):
         """True if the log is encrypted and its key was not given; then its content was not checked."""
         return any(found.id == ENCRYPTED for found in self.findings)
 
+    @property
+    def is_unchecked(self) -> bool:
+        """True if content was not checked: the log is encrypted without its key, or content is beyond a limit."""
+        return any(found.id in UNCHECKED_IDS for found in self.findings)
+
 
 PackableReport = FileReport | bytes
 """Report on one file, packed or not."""
@@ -227,7 +232,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def status(self) -> str:
         """The JSON member `status`: clean, findings or incomplete."""
-        if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
+        if self.incomplete or self.failures or any(one.is_unchecked for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
 

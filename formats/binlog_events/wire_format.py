@@ -7,6 +7,7 @@ bytes that are actually unpacked, and a wrong declared size is an error.
 from __future__ import annotations
 
 import enum
+import io
 import re
 import struct
 import sys
@@ -688,7 +689,7 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     Raises:
         DecompressionError: compression-error (not a block, damaged, truncated, size differs) or inflate-limit.
     """
-    return b"".join(iter_block_pieces(data, limits))
+    return _join_pieces(iter_block_pieces(data, limits))
 
 
 def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
@@ -754,7 +755,14 @@ def unpack_column(data: bytes, limit: int) -> bytes:
         )
     declared = int.from_bytes(data[1 : 1 + width], "big")
     bits = -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS
-    return b"".join(_iter_inflated(data[1 + width :], declared, limit, bits))
+    return _join_pieces(_iter_inflated(data[1 + width :], declared, limit, bits))
+
+
+def _join_pieces(pieces: Iterator[bytes]) -> bytes:
+    """Join the pieces of an unpacked value, which is never in memory twice."""
+    joined = io.BytesIO()
+    joined.writelines(pieces)
+    return joined.getvalue()
 
 
 def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:

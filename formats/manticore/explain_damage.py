@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -201,10 +202,19 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     data = head.data
     if head.name.rpartition("/")[2] in META_NAMES:
         yield from _find_meta_flips(head)
-        return
+    elif (place := _find_proven_flip(data)) is not None:
+        yield _create_flip(head, *place, _PROVEN_BY_TRANSACTIONS)
+
+
+@lru_cache(maxsize=4)
+def _find_proven_flip(data: bytes) -> tuple[int, int] | None:
+    """Return the (byte, bit) of a log's head whose correction makes more transactions readable; None = there is none.
+
+    The last answers are kept, because a diagnosis opens a file many times.
+    """
     stored_count = _count_leading_transactions(data, _read_version(data)) if data.startswith(_LOG_MAGIC) else 0
     if len(data) <= schema.HEADER_SIZE or stored_count >= _get_required_count(_read_version(data)):
-        return
+        return None
     places = (
         _find_magic_flip(data, _LOG_MAGIC)
         if data[:4] != _LOG_MAGIC
@@ -214,8 +224,7 @@ def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     counts = {place: _count_valid_transactions(_flip_bit(data, *place)) for place in places}
     best_count = max(counts.values(), default=0)
     best_places = [place for place, count in counts.items() if count == best_count]
-    if best_count > stored_count and len(best_places) == 1:
-        yield _create_flip(head, *best_places[0], _PROVEN_BY_TRANSACTIONS)
+    return best_places[0] if best_count > stored_count and len(best_places) == 1 else None
 
 
 def _find_meta_flips(head: FileHead) -> Iterator[HeaderFlip]:

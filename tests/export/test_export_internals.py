@@ -619,7 +619,7 @@ def test_pending_rows_are_flushed_beyond_the_limit_of_bytes_or_names(
         _event_bytes=50,
         _max_total_bytes=100,
         _names=SimpleNamespace(has_too_many=too_many),
-        _flush_all=lambda: calls.append("flushed"),
+        flush_settled=lambda: calls.append("flushed"),
     )
     events = SimpleNamespace(described=(), closes=False, begins=False, runs=())
     table_router.TableRouter._add_row_batch(router, SimpleNamespace(rows=events))  # type: ignore[arg-type]
@@ -643,12 +643,12 @@ class Pending:
 def test_the_table_of_the_last_row_is_not_flushed_with_the_others(filled: str | None) -> None:
     tables = {"a": Pending(), "b": Pending(filled), "c": Pending()}
     router = SimpleNamespace(_last=SimpleNamespace(pending=tables["b"]), _tables=tables, _event_bytes=5, _names="old")
-    table_router.TableRouter._flush_all(router)  # type: ignore[arg-type]
+    table_router.TableRouter.flush_settled(router)  # type: ignore[arg-type]
     assert [one.flushes for one in tables.values()] == [1, 0, 1] and router._event_bytes == 0
     renewed = [one.names is router._names for one in tables.values()]
     assert renewed == [filled is None] * 3 and (router._names == "old") is (filled is not None)
     router._last = None
-    table_router.TableRouter._flush_all(router)  # type: ignore[arg-type]
+    table_router.TableRouter.flush_settled(router)  # type: ignore[arg-type]
     assert [one.flushes for one in tables.values()] == [2, 1, 2] and router._names != "old"
 
 

@@ -10,7 +10,7 @@ import zstandard
 
 import binlogtool
 from binlogtool.errors import LimitError
-from tests.cli.invoke import invoke
+from tests.cli.invoke import ROOT, invoke
 from tests.harness.mutate import tarantool_block
 from tests.harness.mysql_writer import (
     MARIADB,
@@ -94,7 +94,40 @@ def test_rows_that_need_more_memory_than_allowed_say_nothing_about_the_server(tm
         list(opened.records())
 
 
-@pytest.mark.parametrize(("options", "status"), [((), 1), (("--on-damage", "skip"), 0), (("--max", "depth=190"), 0)])
+INTACT = str(ROOT / "tests" / "corpus" / "readme" / "intact" / "00000000000000001188.xlog")
+"""Of a Tarantool server, with 8 compressed blocks; it starts with it."""
+
+
+@pytest.mark.parametrize("command", ["verify", "dump", "stats", "hexdump-annotate", "diagnose", "replay-dry-run"])
+def test_a_block_that_unpacks_to_more_than_is_allowed_is_no_damage(command: str) -> None:
+    """verify called the log DAMAGED, and the records after a block "complete records that follow the damage"."""
+    done = invoke(command, "--max", "inflate=100", INTACT)
+    assert done.code == 6
+    assert "DAMAGED" not in done.text and "valid-after-damage" not in done.text + done.err
+    assert invoke(command, INTACT).code == 0
+
+
+def test_verify_names_the_option_that_raises_a_limit(tmp_path: Path) -> None:
+    done = invoke("verify", "--max", "inflate=100", INTACT)
+    assert done.text.splitlines()[0].split()[1] == "PARTIAL"
+    assert f"next: binlogtool verify --max inflate=SIZE {INTACT}\nexit 6\n" in done.text
+    path = nested(tmp_path, 150)
+    assert f"next: binlogtool verify --max depth=N {path}\nexit 6\n" in invoke("verify", str(path)).text
+    report = json.loads(invoke("verify", "-O", "json", "--fail-on", "never", "--max", "inflate=100", INTACT).out)
+    assert report["status"] == "incomplete"
+    assert report["files"][0]["bytes"]["damaged"] == 0
+
+
+def test_damage_beside_content_that_is_beyond_a_limit_is_reported(tmp_path: Path) -> None:
+    data = bytearray(Path(INTACT).read_bytes())
+    data[-30] ^= 1
+    (tmp_path / "00000000000000001188.xlog").write_bytes(data)
+    done = invoke("verify", "--max", "inflate=100", str(tmp_path / "00000000000000001188.xlog"))
+    assert done.code == 6
+    assert done.text.splitlines()[0].split()[1] == "DAMAGED" and "checksum-mismatch" in done.text
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 6), (("--on-damage", "skip"), 0), (("--max", "depth=190"), 0)])
 def test_convert_reports_a_row_whose_content_it_leaves_out(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:

@@ -102,7 +102,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     read_declared_size,
     unpack_block,
 )
-from binlogtool.limits import Limits
+from binlogtool.limits import Limits, require_value_bytes
 
 # --- Runs of events ---
 
@@ -422,6 +422,7 @@ class RowEventRuns:
                     body = memoryview(unpack_block(block, limits))
             except (MalformedError, DecompressionError):
                 raise _UnsupportedEvent(event) from None
+            require_value_bytes(len(body))
             data += body
             new_ends[event] = len(data)
         return _RowImages(data, new_starts, new_ends)
