@@ -83,8 +83,10 @@ FATAL_FINDINGS = frozenset(
 )  # fmt: skip
 """Findings at which a reader stops: the bytes are not an event, or the event is not valid for its type."""
 
-HARMLESS_DIAGNOSES = frozenset({"transaction-length", "end-log-pos", "last-committed", "gtid-number", "xa-id"})
-"""Diagnoses among these findings that no reader checks."""
+HARMLESS_DIAGNOSES = frozenset(
+    {"transaction-length", "end-log-pos", "last-committed", "gtid-number", "gtid-interval", "xa-id"}
+)
+"""Diagnoses among these findings at which no reader of the events stops."""
 
 
 class ReplayDamage(NamedTuple):
@@ -659,7 +661,7 @@ class CrashRecovery:
                 flags = (records.bodies[i] or {}).get("flags2", 0)
                 self._record_gtid(records.envelope.txn[i], flags, is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
-                self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
+                self._record_listed(records.bodies[i])
 
     def _end_reading(self, at: int) -> None:
         """End the log before an event that MySQL does not decode, and the transaction that it is in."""
@@ -672,6 +674,16 @@ class CrashRecovery:
         if self._pending_gtid is not None:
             self.executed.add(self._pending_gtid)
             self._pending_gtid = None
+
+    def _record_listed(self, body: Any) -> None:
+        """Record the GTIDs of earlier files.
+
+        MySQL adds each set to what it has read (`read_gtids_from_binlog`); MariaDB begins again with the list
+        (`rpl_binlog_state::load`).
+        """
+        if self._is_mariadb:
+            self.executed, self._pending_gtid = ExecutedGtids(), None
+        self.executed.add_all(read_listed_gtids(body))
 
     def _record_gtid(self, gtid: str, flags: int, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file. `flags`: those of MariaDB's GTID event."""
@@ -701,7 +713,8 @@ class CrashRecovery:
             self._visit_gtid(event, description)
         elif code in (EventType.PREVIOUS_GTIDS, EventType.GTID_LIST):
             listed = _try_decode(event, description)
-            self.executed = self.executed if listed is None else read_listed_gtids(listed)
+            if listed is not None:
+                self._record_listed(listed)
         elif code == EventType.TRANSACTION_PAYLOAD and not description.is_mariadb:
             self._visit_payload(event, description)
         elif code in _MARK_TYPES:

@@ -19,7 +19,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.replay_rules import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
+from binlogtool.formats.binlog_events.gtid.gtid_events import find_impossible_interval, read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
@@ -66,7 +66,8 @@ _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _ROCKSDB_FOLDER = b"#rocksdb"
 _MAX_LISTED = 20
 """Maximum number of XIDs in a message."""
-_STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
+_STATE_NUMBER = rb"[ \t\v\f\r\xa0]*\+?([0-9]+)"
+"""A number after white space of latin1 (`my_strtoll10`)."""
 _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
 _MAX_STATE_LINE = 43
 """Bytes that MariaDB reads of a state file at once (`rpl_binlog_state::read_from_iocache`)."""
@@ -474,16 +475,9 @@ def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int |
 def _is_valid_gtid_set(body: bytes) -> bool:
     """Return whether MySQL can decode this GTID set: intervals must ascend; bytes after the last one are ignored."""
     try:
-        sources = read_previous_gtids(body)
+        return find_impossible_interval(read_previous_gtids(body)) is None
     except MalformedError:
         return False
-    for source in sources:
-        last = 0
-        for start, end in source.intervals:
-            if start <= last or end <= start:
-                return False
-            last = end
-    return True
 
 
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:

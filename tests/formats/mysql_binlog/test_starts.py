@@ -262,6 +262,7 @@ def test_mariadb_checks_only_the_server_version_and_the_header_length_of_a_descr
 STATES = {
     b"+0-1-15\n": "YY", b"0-+1-15\n": "YY", b"0- 1-\t15\n": "YY", b"-0-1-15\n": "n", b"0--1-15\n": "n",
     b"0-1-15" + b"x" * 40 + b"\n": "n", b"0-1-15" + b"x" * 36 + b"\n": "YY",
+    b"\r0-1-15\n": "YY", b"\xa00-\v1-\f15\n": "YY", b"\r+0-1-15\n": "YY", b"+\r0-1-15\n": "n", b"\r\n0-1-15\n": "n",
 }  # fmt: skip
 """State file -> did MariaDB 10.11 start with it? It reads pieces of 43 bytes."""
 
@@ -676,6 +677,43 @@ def test_mysql_stops_at_any_set_of_gtids_of_its_newest_log_that_it_cannot_decode
     changed = log.with_inserted(place, Event(35, struct.pack("<Q", 18)))
     (folder / "bin.000003").write_bytes(changed.write())
     assert predict(folder).start == "n"
+
+
+INTERVALS = {
+    "descending": ((5, 9), (1, 3)), "from 0": ((0, 9),), "adjacent": ((1, 3), (3, 5)), "empty": ((4, 4),),
+    "negative": ((-5, -2),), "possible": ((1, 3), (5, 9)),
+}  # fmt: skip
+PLACES = {("bin.000001", 1): "n", ("bin.000002", 1): "YY", ("bin.000003", 1): "n", ("bin.000003", 12): "n"}
+"""Log and number of the PREVIOUS_GTIDS with impossible intervals -> did MySQL 9.7 start?"""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("intervals", INTERVALS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_mysql_decodes_no_set_of_gtids_whose_intervals_do_not_ascend(
+    kind: str, intervals: str, place: tuple[str, int], tmp_path: Path
+) -> None:
+    folder, (name, number) = logs_of("mysql-9", kind, "intact", tmp_path / "log"), place
+    log, pairs = Log.read((folder / name).read_bytes()), INTERVALS[intervals]
+    body = struct.pack("<q", 1) + b"\x11" * 16 + struct.pack("<q", len(pairs))
+    body += b"".join(struct.pack("<qq", *pair) for pair in pairs)
+    changed = log.with_body(1, body) if number == 1 else log.with_inserted(number, Event(35, body))
+    (folder / name).write_bytes(changed.write())
+    assert predicted(folder) == ("YY" if intervals == "possible" else PLACES[place])
+    (report,) = (one for one in binlogtool.verify([folder]).files if one.path.endswith(name))
+    found = [one.offset for one in report.findings if one.facts.get("diagnosis") == "gtid-interval"]
+    at = 4 + sum(23 + len(event.body) for event in log.events[:number])
+    assert found == ([] if intervals == "possible" else [at])
+
+
+@pytest.mark.parametrize("number", [12, 22])
+def test_mysql_adds_a_second_set_of_gtids_to_what_it_has_read(number: int, tmp_path: Path) -> None:
+    """MySQL 9.7 had both after a crash: the set was after the second transaction, and at the end."""
+    folder = logs_of("mysql-9", "crashed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    body = struct.pack("<q", 1) + b"\x11" * 16 + struct.pack("<qqqqq", 2, 1, 3, 5, 9)
+    (folder / "bin.000003").write_bytes(log.with_inserted(number, Event(35, body)).write())
+    assert predict(folder)[:2] == ("YY", f"11111111-1111-1111-1111-111111111111:1-2:5-8,{UUID}:1-15")
 
 
 LOST_INDEXES = (
