@@ -166,8 +166,8 @@ class GtidOrderRules:
         """Store the sets of PREVIOUS_GTIDS, and yield a fault if MySQL does not decode them."""
         impossible = find_impossible_interval(sources)
         if impossible is not None:
-            source, (start, stop) = impossible
-            text = f"PREVIOUS_GTIDS has the interval [{start}, {stop}) of {source}: numbers begin with 1 and ascend"
+            name, (start, stop) = impossible
+            text = f"PREVIOUS_GTIDS has the interval [{start}, {stop}) of {name}: numbers begin with 1 and ascend"
             yield EventFault("payload-undecodable", text, "gtid-interval")
         self.import_numbers_from_kernel()
         self.previous = tuple(sources) if self.previous is None else self.previous
