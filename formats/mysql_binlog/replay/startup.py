@@ -597,12 +597,17 @@ def _find_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPre
     member = _member_name(server, name)
     steps = _manual_recovery_steps(server)
     if opened_log is newest:
-        path = shlex.quote(server.resolve_path(_base_name(name)))
-        command = f"printf '\\001' | dd of={path} bs=1 seek={len(MAGIC) + FLAGS_AT} conv=notrunc"
-        what = "set the in-use flag of the newest log again: MariaDB then recovers, and decides on them by the log"
-        steps = (ManualStep(what, command),)
+        steps = (_set_in_use_step(server, name),)
     reason = f"{get_base_name(member)} has no in-use flag, so there is no crash recovery"
     return _refuse_prepared(member, reason, prepared, steps)
+
+
+def _set_in_use_step(server: _ServerDirectory, name: bytes) -> ManualStep:
+    """Return the step that sets the in-use flag of the newest log, so that the server recovers."""
+    path = shlex.quote(server.resolve_path(_base_name(name)))
+    command = f"printf '\\001' | dd of={path} bs=1 seek={len(MAGIC) + FLAGS_AT} conv=notrunc"
+    what = "set the in-use flag of the newest log again: the server then decides on prepared transactions by the log"
+    return ManualStep(what, command)
 
 
 def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
@@ -781,8 +786,29 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
     state = _predict_start_from_state_file(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
     uncounted = _check_blank_index_line(server, opened_log)
-    result = (*_find_missing_line_feed(server), *findings, *uncounted)
-    return StartPrediction(True, None, result, counts_newest=not uncounted)
+    unrecovered = _check_lost_in_use_flag(server, opened_log) if opened_log is newest else ()
+    result = (*_find_missing_line_feed(server), *findings, *uncounted, *unrecovered)
+    steps = (_set_in_use_step(server, last),) if unrecovered else ()
+    return StartPrediction(True, None, result, remedy=steps, counts_newest=not uncounted)
+
+
+def _check_lost_in_use_flag(
+    server: _ServerDirectory, opened_log: ReplayedLog | None
+) -> tuple[tuple[str, Finding], ...]:
+    """Return the finding about a log of MySQL that was not closed, but has no in-use flag.
+
+    MySQL 9.7 rolled the prepared transactions back, and counted their GTIDs as executed.
+    """
+    if not server.is_mysql or opened_log is None:
+        return ()
+    message = "the log was not closed, but has no in-use flag: MySQL does not recover, and rolls back the transactions "
+    message += "that its engines hold as prepared (not checked), also those that are committed here; their GTIDs count "
+    message += "as executed"
+    name, severity = opened_log.file.name, Severity.WARNING
+    ends = (one.offset for one in opened_log.file.findings if one.facts.get("diagnosis") == "no-end")
+    return tuple(
+        (name, make_finding("silent-loss", at, 0, message, severity=severity, situation="start")) for at in ends
+    )
 
 
 def _check_blank_index_line(
