@@ -559,6 +559,23 @@ def _decode_as_mysql(code: int, body: bytes, description: FormatDescription) -> 
             raise
 
 
+def is_decoded_by_mysql(log: ReplayedLog, event: bytes) -> bool:
+    """Return whether MySQL's reader, which ends at any other event, decodes an event of a log."""
+    description = _get_description(log)
+    if description is None:
+        return True
+    body = event[HEADER_SIZE : -CHECKSUM_SIZE if description.has_checksums else None]
+    if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+        return False
+    if event[TYPE_AT] == _T.QUERY and _lacks_text(body):
+        return False
+    try:
+        _decode_as_mysql(event[TYPE_AT], body, description)
+    except (DecompressionError, MalformedError):
+        return False
+    return True
+
+
 _QUERY_FIXED_SIZE = 13
 """Size of the fixed part of a QUERY, which ends with the length of the status variables, in bytes."""
 _TICKET_SIZE = 8

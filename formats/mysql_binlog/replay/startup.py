@@ -49,6 +49,7 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     ReplayedLog,
     find_recovery_fault,
     get_base_name,
+    is_decoded_by_mysql,
     read_for_recovery,
 )
 
@@ -397,7 +398,7 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
-        offset = _find_unlisted_gtid(server, name, at)
+        offset = _find_unlisted_gtid(server, name, log, at)
         if offset is not None:
             message = (
                 f"{_format_name(_base_name(name))} has a GTID before PREVIOUS_GTIDS: MySQL reads it at "
@@ -458,17 +459,20 @@ def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end:
     return started_at is not None and started_at < at
 
 
-def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
+def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> int | None:
     """Return the offset of a GTID before PREVIOUS_GTIDS; None if there is none (`read_gtids_from_binlog`)."""
     for _ in range(_MAX_HEAD_EVENTS):
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if len(header) < HEADER_SIZE or header[TYPE_AT] == EventType.PREVIOUS_GTIDS:
             return None
+        size = read_event_size(header)
+        if header[TYPE_AT] not in _MYSQL_EVENTS or not HEADER_SIZE <= size <= log.file.size - at:
+            return None  # the server cannot decode the event, and reads no further
+        if not is_decoded_by_mysql(log, server.read_bytes(name, at, size) or b""):
+            return None
         if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG):
             return at
-        if header[TYPE_AT] not in _MYSQL_EVENTS or read_event_size(header) < HEADER_SIZE:
-            return None  # the server cannot decode the event, and reads no further
-        at += read_event_size(header)
+        at += size
     return None
 
 
@@ -547,7 +551,7 @@ def _check_recovery_files(
     assert server.index is not None
     if checkpoint_name is None:
         return _check_missing_checkpoint(server, newest)
-    names = [_normalize_name(name) for name in server.listed.names]
+    names = server.listed.names
     expected_name = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(checkpoint_name)
     cause = (
         f"BINLOG_CHECKPOINT in {get_base_name(newest.file.name)} names {_format_name(os.fsencode(checkpoint_name))}: "
@@ -624,11 +628,6 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
             "decide about prepared transactions: run once with the server's usual options (it exits by itself)", command
         ),
     )
-
-
-def _normalize_name(name: bytes) -> bytes:
-    """Return a name as `normalize_binlog_name` rewrites it."""
-    return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
 
 
 def _predict_start_from_state_file(server: _ServerDirectory) -> StartPrediction | None:

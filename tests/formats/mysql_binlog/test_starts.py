@@ -716,6 +716,35 @@ def test_mysql_adds_a_second_set_of_gtids_to_what_it_has_read(number: int, tmp_p
     assert predict(folder)[:2] == ("YY", f"11111111-1111-1111-1111-111111111111:1-2:5-8,{UUID}:1-15")
 
 
+MIXED_NAMES = {
+    ("./", "./"): "YY",
+    ("", ""): "YY",
+    (".//", ".//"): "YY",
+    ("./", ""): "n",
+    ("", "./"): "n",
+    ("./", ".//"): "n",
+}
+"""Folders in the index before bin.000001 and before the others -> did MariaDB 10.11 start after a crash?"""
+
+
+@pytest.mark.parametrize(("folders", "did"), MIXED_NAMES.items())
+def test_mariadb_looks_up_the_first_log_of_its_recovery_by_the_spelling_of_the_last(
+    folders: tuple[str, str], did: str, tmp_path: Path
+) -> None:
+    """Binlog file './bin.000001' not found in binlog index, needed for recovery. Aborting."""
+    folder = logs_of("mariadb-10.11", "crashed", "intact", tmp_path / "log")
+    first, others = folders
+    (folder / "bin.index").write_text(f"{first}bin.000001\n{others}bin.000002\n{others}bin.000003\n")
+    assert predicted(folder) == did
+
+
+@pytest.mark.parametrize("number", [42012, 42055])
+def test_mysql_reads_no_gtid_after_an_event_that_it_cannot_decode(number: int, tmp_path: Path) -> None:
+    """MySQL 9.7 started: before the GTID was an XA_PREPARE with impossible lengths, or its own number was 2^63 - 1."""
+    changed_logs_of("mysql-9", "contents", number, tmp_path / "log")
+    assert predicted(tmp_path / "log") == "YY"
+
+
 LOST_INDEXES = (
     "index-missing", "index-empty", "index-torn", "index-lacks-newest", "crash-safe-only", "index-blank-first",
 )  # fmt: skip
