@@ -14,8 +14,8 @@ from binlogtool.formats.innodb.redo_records import RedoRecord, RedoRecordType, e
 from binlogtool.formats.innodb.tablespace_pages import PAGE_HEADER, TYPE_UNDO_LOG, Tablespace
 
 MAX_REDO_BYTES = 16 << 20
-"""Maximum size of the redo records after the checkpoint that are read."""
-_MAX_FILTERED_PAGES = 32
+"""Maximum size of the redo records after the checkpoint that are read, unless the caller gives another."""
+MAX_FILTERED_PAGES = 32
 """Maximum number of pages for which mini-transactions are searched before they are decoded."""
 _UNDO_INIT, _UNDO_APPEND = 2, 3
 """Subtypes of EXTENDED records about undo pages (`mrec_ext_t`)."""
@@ -32,8 +32,8 @@ class UnknownPageError(Exception):
 class RecoveredPages:
     """Pages of tablespaces as they are after crash recovery."""
 
-    def __init__(self, spaces: Mapping[int, Tablespace], log: RedoLog) -> None:
-        self._spaces, self._log = spaces, log
+    def __init__(self, spaces: Mapping[int, Tablespace], log: RedoLog, max_bytes: int = MAX_REDO_BYTES) -> None:
+        self._spaces, self._log, self._max_bytes = spaces, log, max_bytes
         if not log.is_readable or log.is_encrypted:
             raise UnknownPageError("the redo log (ib_logfile0) cannot be read")
 
@@ -48,9 +48,9 @@ class RecoveredPages:
         walk, size = self._log.walk_mtrs(), 0
         for mtr in walk:
             size += len(mtr.body)
-            if size > MAX_REDO_BYTES:
-                raise UnknownPageError(f"the redo log has more than {MAX_REDO_BYTES >> 20} MiB after its checkpoint")
-            if len(searched) > _MAX_FILTERED_PAGES or any(one in mtr.body for one in searched):
+            if size > self._max_bytes:
+                raise UnknownPageError(f"the redo log has more than {self._max_bytes >> 20} MiB after its checkpoint")
+            if len(searched) > MAX_FILTERED_PAGES or any(one in mtr.body for one in searched):
                 self._apply_mtr(mtr, page_ids, pages)
         end, checkpoint = walk.end, self._log.checkpoint
         if end is None or checkpoint is None or end.lsn <= checkpoint.end_lsn or end.next_valid is not None:

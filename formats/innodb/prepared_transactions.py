@@ -6,10 +6,16 @@ each by the binary log; without a binary log to decide by, it stops if one of th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from binlogtool.format_api.layout import RangeReader
-from binlogtool.formats.innodb.pages_after_redo import PageId, RecoveredPages, UnknownPageError
+from binlogtool.formats.innodb.pages_after_redo import (
+    MAX_FILTERED_PAGES,
+    MAX_REDO_BYTES,
+    PageId,
+    RecoveredPages,
+    UnknownPageError,
+)
 from binlogtool.formats.innodb.redo_log import RedoLog
 from binlogtool.formats.innodb.tablespace_pages import (
     NO_PAGE,
@@ -56,22 +62,48 @@ def read_prepared_transactions(open_sibling: OpenSibling, redo_size: int) -> Pre
     Raises:
         UnknownPageError: they cannot be determined.
     """
-    spaces, read_redo = open_system_tablespaces(open_sibling), open_sibling("ib_logfile0")
-    if not spaces or read_redo is None:
-        raise UnknownPageError("the system tablespace (ibdata1) or the redo log (ib_logfile0) is missing")
-    pages = RecoveredPages(spaces, RedoLog(_read_bytes(read_redo), redo_size))
-    transactions = _read_typed(pages, [(0, TRX_SYS_PAGE)], TYPE_TRX_SYS)[0]
-    slots = [(slot.space_id, slot.page_number) for slot in TRANSACTION_SYSTEM.parse(transactions).slots]
-    segment_ids = [slot for slot in slots if slot[1] != NO_PAGE]
+    pages = _open_pages(open_sibling, redo_size)
     undo_ids: list[PageId] = []
-    for segment_id, page in zip(segment_ids, _read_typed(pages, segment_ids, TYPE_SYS), strict=True):
-        header = make_rollback_segment(spaces[segment_id[0]].page_size).parse(page)
-        undo_ids += [(segment_id[0], number) for number in iter_undo_slots(header.undo_slots)]
+    for space_id, header in _read_segments(pages):
+        undo_ids += [(space_id, number) for number in iter_undo_slots(header.undo_slots)]
     if len(undo_ids) > _MAX_UNDO_SEGMENTS:
         raise UnknownPageError(f"there are more than {_MAX_UNDO_SEGMENTS:,} undo logs")
     found = [_read_prepared(page) for page in _read_typed(pages, undo_ids, TYPE_UNDO_LOG)]
     own = {number for number in found if number}
     return PreparedTransactions(tuple(sorted(own)), sum(number == 0 for number in found))
+
+
+def read_rollback_segments(open_sibling: OpenSibling, redo_size: int, max_bytes: int) -> list[Any]:
+    """Return the headers of the rollback segments, see `make_rollback_segment`.
+
+    Args:
+        redo_size: size of `ib_logfile0` in bytes.
+        max_bytes: how much of the redo log is applied at most.
+
+    Raises:
+        UnknownPageError: they cannot be determined.
+    """
+    return [header for _, header in _read_segments(_open_pages(open_sibling, redo_size, max_bytes))]
+
+
+def _open_pages(open_sibling: OpenSibling, redo_size: int, max_bytes: int = MAX_REDO_BYTES) -> RecoveredPages:
+    spaces, read_redo = open_system_tablespaces(open_sibling), open_sibling("ib_logfile0")
+    if not spaces or read_redo is None:
+        raise UnknownPageError("the system tablespace (ibdata1) or the redo log (ib_logfile0) is missing")
+    return RecoveredPages(spaces, RedoLog(_read_bytes(read_redo), redo_size), max_bytes)
+
+
+def _read_segments(pages: RecoveredPages) -> list[tuple[int, Any]]:
+    """Return the rollback segments: tablespace and header page of each."""
+    transactions = _read_typed(pages, [(0, TRX_SYS_PAGE)], TYPE_TRX_SYS)[0]
+    slots = [(slot.space_id, slot.page_number) for slot in TRANSACTION_SYSTEM.parse(transactions).slots]
+    segment_ids = [slot for slot in slots if slot[1] != NO_PAGE]
+    headers: list[bytes] = []
+    for first in range(0, len(segment_ids), MAX_FILTERED_PAGES):
+        headers += _read_typed(pages, segment_ids[first : first + MAX_FILTERED_PAGES], TYPE_SYS)
+    return [
+        (one[0], make_rollback_segment(len(page)).parse(page)) for one, page in zip(segment_ids, headers, strict=True)
+    ]
 
 
 def _read_bytes(read: RangeReader) -> RangeReader:

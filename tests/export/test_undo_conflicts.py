@@ -1,6 +1,7 @@
 """An undo of some transactions reports rows that others changed later; statements set only what was changed.
 
-The logs are of MariaDB 10.11 (changed-later, one-column), 11.8 (full-nodup) and MySQL 9.7 (partial-json).
+The logs are of MariaDB 10.11 (changed-later, one-column), 11.8 (full-nodup) and MySQL 9.7 (partial-json); cascades-*
+of MariaDB 10.11, and of MySQL 9.7 with innodb_native_foreign_keys ON (native) and OFF (sql).
 """
 
 from __future__ import annotations
@@ -127,3 +128,24 @@ def test_later_logs_that_are_not_given_are_named(tmp_path: Path) -> None:
     )
     _, last = undo(*chosen, str(tmp_path / "bin.000018"), out=tmp_path / "u.sql")
     assert "not checked" not in last
+
+
+CASCADES = {
+    "mariadb": ("0-1-6", "d.c: ON DELETE CASCADE of d.p by transaction 0-1-9"),
+    "mysql-native": ("85c316ba-ebbc-11f1-be02-02fc00000001:6", "d.c: ON DELETE CASCADE of d.p by transaction"),
+    "mysql-sql": ("8b67c33f-ebbc-11f1-aa11-02fc00000001:6", "d.c: 1 row was changed again later"),
+}
+"""Log -> update of d.c, and what the second file did to it: the server deleted a row with that of d.p."""
+
+
+@pytest.mark.parametrize("log", CASCADES)
+def test_rows_that_a_foreign_key_changed_later_are_reported_where_the_server_followed_it(
+    log: str, tmp_path: Path
+) -> None:
+    """After the update the first file has a DELETE with foreign_key_checks=0, and a change of d.p.n: d.c kept all."""
+    first, second = (str(LOGS / f"cascades-{log}.00000{number}") for number in (1, 2))
+    gtid, said = CASCADES[log]
+    code, text = undo("--include-gtids", gtid, first, out=tmp_path / "first.sql")
+    assert (code, "changed-later" in text) == (0, False)
+    code, text = undo("--include-gtids", gtid, first, second, out=tmp_path / "both.sql")
+    assert (code, said in text) == (1, True), text

@@ -382,11 +382,7 @@ class CascadeReporter(msgspec.Struct):
 
         `id_size`: size of the table id in bytes.
         """
-        return (
-            event.code in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS
-            and self.has_unreported(keys, table)
-            and not event.body[id_size] & (RowsFlag.NO_FOREIGN_KEY_CHECKS | RowsFlag.USE_SQL_FOREIGN_KEY)
-        )
+        return may_cascade(event, id_size) and self.has_unreported(keys, table)
 
     def check_change(
         self, keys: ForeignKeys, event: Event, table: str, changed_columns: frozenset[str] | None
@@ -418,6 +414,15 @@ class CascadeReporter(msgspec.Struct):
         if table is not None and matched is not None:
             is_update = matched[1].upper() == "UPDATE"
             yield from self.check_change(keys, event, table, _referenced_columns(keys) if is_update else None)
+
+
+def may_cascade(event: Event, id_size: int) -> bool:
+    """Return whether InnoDB may follow foreign keys from the rows of an event, without events of its own.
+
+    `id_size`: size of the table id in bytes.
+    """
+    is_logged = RowsFlag.NO_FOREIGN_KEY_CHECKS | RowsFlag.USE_SQL_FOREIGN_KEY
+    return event.code in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS and not event.body[id_size] & is_logged
 
 
 def _referenced_columns(keys: ForeignKeys) -> frozenset[str]:

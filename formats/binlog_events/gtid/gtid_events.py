@@ -489,6 +489,20 @@ read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
 """Reads the set in a PREVIOUS_GTIDS event, in stored order."""
 
 
+def find_impossible_interval(sources: Iterable[PreviousGtids]) -> tuple[str, tuple[int, int]] | None:
+    """Return the source and the first interval that MySQL does not decode (`Gtid_set::add_gtid_encoding`); or None.
+
+    Numbers begin with 1, and the intervals of a source ascend with a gap between them.
+    """
+    for source in sources:
+        last = 0
+        for interval in source.intervals:
+            if interval[0] <= last or interval[1] <= interval[0]:
+                return format_source(source.sid, source.tag), interval
+            last = interval[1]
+    return None
+
+
 def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
     """Return a set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
     return ", ".join(

@@ -187,6 +187,11 @@ class ExecutedGtids(msgspec.Struct):
         else:
             self.domains[domain] = int(source.partition("-")[2]), number
 
+    def add_all(self, other: ExecutedGtids) -> None:
+        """Add the transactions of another set; in a MariaDB domain its position replaces the earlier one."""
+        _add_set(self.sources, GtidSet(other.sources))
+        self.domains.update(other.domains)
+
     @property
     def text(self) -> str:
         """The set in the form of the server: gtid_executed or gtid_binlog_pos."""

@@ -28,7 +28,7 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.ddl.changed_table import find_changed_table
 from binlogtool.formats.binlog_events.ddl.parse_ddl import ParsedDdl, parse_ddl
 from binlogtool.formats.binlog_events.ddl.statements import normalize_statement, skip_gap
-from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog
+from binlogtool.formats.binlog_events.ddl.table_history import CascadeReporter, TableCatalog, may_cascade
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
@@ -74,7 +74,6 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.values.decode_values import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
-    DELETE_ROW_EVENTS,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     QUERY_EVENTS,
@@ -382,9 +381,6 @@ _EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | 
 }  # fmt: skip
 """Events that change nothing by themselves; changes that some of them prepare are refused at a later event."""
 
-_CASCADES_LOGGED_SINCE = (9, 6)
-"""First MySQL version that logs the rows changed by foreign keys."""
-
 _BOUNDARY_EVENTS = GTID_EVENTS | STATEMENT_EVENTS | {_T.XID, _T.XA_PREPARE, _T.FORMAT_DESCRIPTION}
 """Events that may begin or end a transaction; row events end a group of one statement."""
 
@@ -631,13 +627,7 @@ class FlashbackScript(msgspec.Struct):
         keys = self.definitions.foreign_keys
         if not self.cascades.has_cascade(keys, event, table.table_id_size, table.full_name):
             return
-        changed = None
-        if event.code in UPDATE_ROW_EVENTS:
-            columns = self.definitions.describe_with_key(table).columns
-            rows = iter_row_images(event.code, event.body, table, limits)
-            changed = frozenset(
-                (columns[value.column_index].name or "").lower() for row in rows for value in find_changed_values(*row)
-            )
+        changed = _find_updated_columns(event, self.definitions.describe_with_key(table), limits)
         for key, action in self.cascades.iter_unreported(keys, table.full_name, changed):
             subject = f"rows of {key.child} may have changed by its foreign key to {key.parent} ({action})"
             message = f"{self.label or 'outside of a transaction'}: {subject}; {_ROWS_NOT_LOGGED}"
@@ -804,7 +794,7 @@ class FlashbackScript(msgspec.Struct):
                 location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
                 if table is not None:
                     keyed_table = self.definitions.describe_with_key(table)
-                    self._note_rows(event, keyed_table, location, context.description, limits)
+                    self._note_rows(event, keyed_table, location, limits)
                 else:
                     self._note_statement(event, location, limits)
             if code in _BOUNDARY_EVENTS or (code in ROW_EVENTS and self.skipped.is_open and not self.skipped.is_begun):
@@ -820,23 +810,19 @@ class FlashbackScript(msgspec.Struct):
         if not self.skipped.is_open:
             self.conflicts.commit_changes()
 
-    def _note_rows(
-        self, event: Event, table: TableMap, location: str, description: FormatDescription, limits: Limits
-    ) -> None:
+    def _note_rows(self, event: Event, table: TableMap, location: str, limits: Limits) -> None:
         """Record the rows of an unselected event, and rows that foreign keys changed with them."""
         tables = self.conflicts.tables
         if table.full_name in tables:
             self.conflicts.note_rows(location, table, (event.code, event.body), limits)
-        if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or (
-            not description.is_mariadb and description.version >= _CASCADES_LOGGED_SINCE
-        ):
+        keys = self.definitions.foreign_keys
+        if not (keys.keys and may_cascade(event, table.table_id_size)):
             return
-        changed = (
-            None
-            if event.code in DELETE_ROW_EVENTS
-            else frozenset((column.name or "").lower() for column in table.columns)
-        )
-        for key, action in self.definitions.foreign_keys.iter_affected(table.full_name, changed):
+        try:
+            changed = _find_updated_columns(event, table, limits)
+        except (MalformedError, DecompressionError):
+            changed = frozenset((column.name or "").lower() for column in table.columns)
+        for key, action in keys.iter_affected(table.full_name, changed):
             self.conflicts.note_statement(key.child, f"{action} of {table.qualified_name} {location}")
 
     def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
@@ -870,6 +856,20 @@ class FlashbackScript(msgspec.Struct):
                 self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")
         for name in names:
             self.conflicts.note_statement(name, subject)
+
+
+def _find_updated_columns(event: Event, table: TableMap, limits: Limits) -> frozenset[str] | None:
+    """Return the columns that an UPDATE event changes, in lower case; None for another event.
+
+    Raises:
+        MalformedError, DecompressionError: the rows cannot be read.
+    """
+    if event.code not in UPDATE_ROW_EVENTS:
+        return None
+    rows = iter_row_images(event.code, event.body, table, limits)
+    return frozenset(
+        (table.columns[value.column_index].name or "").lower() for row in rows for value in find_changed_values(*row)
+    )
 
 
 def _is_without_changes(sql: bytes, parts: QueryParts) -> bool:

@@ -143,6 +143,8 @@ class ScriptFrame(msgspec.Struct):
             if description.create_timestamp or previous is None
             else b""
         )
+        if previous is not None and has_gtids(previous):  # MySQL refuses a BINLOG after a transaction with a GTID
+            text += client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC)
         text += client_safe_statements.terminate_safe(format_description_binlog(description))
         return text + (client_safe_statements.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
 

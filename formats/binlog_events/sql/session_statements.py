@@ -70,6 +70,12 @@ _VERSION_COMMENTS = {
 """Executable comments for variables that older servers do not know."""
 
 _CURRENT_USER = re.compile(rb"\bCURRENT_USER\b", re.IGNORECASE)
+_REFUSED_INSIDE = re.compile(
+    rb"\s*SET\s+STATEMENT\b.{0,500}?\b(binlog_format|binlog_direct_non_transactional_updates|gtid_domain_id|gtid_seq_no"
+    rb"|sql_log_bin|wsrep_on)\s*=.{0,500}?\bFOR\s+(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Variable that MariaDB 10.11 and 11.8 refuse to set for a statement inside a transaction (ERROR 1679, 1685, 1953)."""
 
 Variables = dict[str, str]
 """Name of a session variable -> its value as SQL."""
@@ -230,6 +236,9 @@ def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
     if invoker is not None and _CURRENT_USER.search(sql):
         user = f"{invoker['user']}@{invoker['host']}"
         return f"its CURRENT_USER was {user}; in a script it is the user who runs the script"
+    refused = _REFUSED_INSIDE.match(sql)
+    if refused is not None:
+        return f"MariaDB refuses SET STATEMENT {refused[1].decode()} inside a transaction, where the script has it"
     return None
 
 

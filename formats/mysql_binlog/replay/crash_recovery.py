@@ -83,8 +83,10 @@ FATAL_FINDINGS = frozenset(
 )  # fmt: skip
 """Findings at which a reader stops: the bytes are not an event, or the event is not valid for its type."""
 
-HARMLESS_DIAGNOSES = frozenset({"transaction-length", "end-log-pos", "last-committed", "gtid-number", "xa-id"})
-"""Diagnoses among these findings that no reader checks."""
+HARMLESS_DIAGNOSES = frozenset(
+    {"transaction-length", "end-log-pos", "last-committed", "gtid-number", "gtid-interval", "xa-id"}
+)
+"""Diagnoses among these findings at which no reader of the events stops."""
 
 
 class ReplayDamage(NamedTuple):
@@ -557,6 +559,23 @@ def _decode_as_mysql(code: int, body: bytes, description: FormatDescription) -> 
             raise
 
 
+def is_decoded_by_mysql(log: ReplayedLog, event: bytes) -> bool:
+    """Return whether MySQL's reader, which ends at any other event, decodes an event of a log."""
+    description = _get_description(log)
+    if description is None:
+        return True
+    body = event[HEADER_SIZE : -CHECKSUM_SIZE if description.has_checksums else None]
+    if event[TYPE_AT] == _T.GTID_LOG and not _has_possible_gtid(event):
+        return False
+    if event[TYPE_AT] == _T.QUERY and _lacks_text(body):
+        return False
+    try:
+        _decode_as_mysql(event[TYPE_AT], body, description)
+    except (DecompressionError, MalformedError):
+        return False
+    return True
+
+
 _QUERY_FIXED_SIZE = 13
 """Size of the fixed part of a QUERY, which ends with the length of the status variables, in bytes."""
 _TICKET_SIZE = 8
@@ -659,7 +678,7 @@ class CrashRecovery:
                 flags = (records.bodies[i] or {}).get("flags2", 0)
                 self._record_gtid(records.envelope.txn[i], flags, is_complete=offsets[i] < read_end)  # type: ignore[arg-type]
             elif is_newest and type_name in _GTID_LIST_EVENTS:
-                self.executed, self._pending_gtid = read_listed_gtids(records.bodies[i]), None
+                self._record_listed(records.bodies[i])
 
     def _end_reading(self, at: int) -> None:
         """End the log before an event that MySQL does not decode, and the transaction that it is in."""
@@ -672,6 +691,16 @@ class CrashRecovery:
         if self._pending_gtid is not None:
             self.executed.add(self._pending_gtid)
             self._pending_gtid = None
+
+    def _record_listed(self, body: Any) -> None:
+        """Record the GTIDs of earlier files.
+
+        MySQL adds each set to what it has read (`read_gtids_from_binlog`); MariaDB begins again with the list
+        (`rpl_binlog_state::load`).
+        """
+        if self._is_mariadb:
+            self.executed, self._pending_gtid = ExecutedGtids(), None
+        self.executed.add_all(read_listed_gtids(body))
 
     def _record_gtid(self, gtid: str, flags: int, *, is_complete: bool) -> None:
         """Record the GTID of a transaction of the newest file. `flags`: those of MariaDB's GTID event."""
@@ -701,7 +730,8 @@ class CrashRecovery:
             self._visit_gtid(event, description)
         elif code in (EventType.PREVIOUS_GTIDS, EventType.GTID_LIST):
             listed = _try_decode(event, description)
-            self.executed = self.executed if listed is None else read_listed_gtids(listed)
+            if listed is not None:
+                self._record_listed(listed)
         elif code == EventType.TRANSACTION_PAYLOAD and not description.is_mariadb:
             self._visit_payload(event, description)
         elif code in _MARK_TYPES:

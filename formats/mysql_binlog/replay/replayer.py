@@ -233,7 +233,8 @@ class BinlogReplayer:
         read_newest = read_sibling(get_base_name(newest.name))
         if read_newest is None or read_newest(newest.size, 1):
             return None
-        return compare_with_innodb([log.file for log in logs], read_sibling)
+        comparison = compare_with_innodb([log.file for log in logs], read_sibling, after_crash=logs[-1].in_use)
+        return None if read_newest(newest.size, 1) else comparison  # it may have grown while InnoDB's files were read
 
     @property
     def _skips_newest(self) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.replay_rules import DANGLING_LINK, FILE_LINK, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
+from binlogtool.formats.binlog_events.gtid.gtid_events import find_impossible_interval, read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
@@ -49,6 +49,7 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     ReplayedLog,
     find_recovery_fault,
     get_base_name,
+    is_decoded_by_mysql,
     read_for_recovery,
 )
 
@@ -66,7 +67,8 @@ _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _ROCKSDB_FOLDER = b"#rocksdb"
 _MAX_LISTED = 20
 """Maximum number of XIDs in a message."""
-_STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
+_STATE_NUMBER = rb"[ \t\v\f\r\xa0]*\+?([0-9]+)"
+"""A number after white space of latin1 (`my_strtoll10`)."""
 _STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
 _MAX_STATE_LINE = 43
 """Bytes that MariaDB reads of a state file at once (`rpl_binlog_state::read_from_iocache`)."""
@@ -396,7 +398,7 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
-        offset = _find_unlisted_gtid(server, name, at)
+        offset = _find_unlisted_gtid(server, name, log, at)
         if offset is not None:
             message = (
                 f"{_format_name(_base_name(name))} has a GTID before PREVIOUS_GTIDS: MySQL reads it at "
@@ -457,33 +459,29 @@ def _is_in_last_transaction(server: _ServerDirectory, name: bytes, at: int, end:
     return started_at is not None and started_at < at
 
 
-def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
+def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, log: ReplayedLog, at: int) -> int | None:
     """Return the offset of a GTID before PREVIOUS_GTIDS; None if there is none (`read_gtids_from_binlog`)."""
     for _ in range(_MAX_HEAD_EVENTS):
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if len(header) < HEADER_SIZE or header[TYPE_AT] == EventType.PREVIOUS_GTIDS:
             return None
+        size = read_event_size(header)
+        if header[TYPE_AT] not in _MYSQL_EVENTS or not HEADER_SIZE <= size <= log.file.size - at:
+            return None  # the server cannot decode the event, and reads no further
+        if not is_decoded_by_mysql(log, server.read_bytes(name, at, size) or b""):
+            return None
         if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG):
             return at
-        if header[TYPE_AT] not in _MYSQL_EVENTS or read_event_size(header) < HEADER_SIZE:
-            return None  # the server cannot decode the event, and reads no further
-        at += read_event_size(header)
+        at += size
     return None
 
 
 def _is_valid_gtid_set(body: bytes) -> bool:
     """Return whether MySQL can decode this GTID set: intervals must ascend; bytes after the last one are ignored."""
     try:
-        sources = read_previous_gtids(body)
+        return find_impossible_interval(read_previous_gtids(body)) is None
     except MalformedError:
         return False
-    for source in sources:
-        last = 0
-        for start, end in source.intervals:
-            if start <= last or end <= start:
-                return False
-            last = end
-    return True
 
 
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
@@ -553,7 +551,7 @@ def _check_recovery_files(
     assert server.index is not None
     if checkpoint_name is None:
         return _check_missing_checkpoint(server, newest)
-    names = [_normalize_name(name) for name in server.listed.names]
+    names = server.listed.names
     expected_name = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(checkpoint_name)
     cause = (
         f"BINLOG_CHECKPOINT in {get_base_name(newest.file.name)} names {_format_name(os.fsencode(checkpoint_name))}: "
@@ -603,12 +601,17 @@ def _find_unrecovered_refusal(server: _ServerDirectory, name: bytes) -> StartPre
     member = _member_name(server, name)
     steps = _manual_recovery_steps(server)
     if opened_log is newest:
-        path = shlex.quote(server.resolve_path(_base_name(name)))
-        command = f"printf '\\001' | dd of={path} bs=1 seek={len(MAGIC) + FLAGS_AT} conv=notrunc"
-        what = "set the in-use flag of the newest log again: MariaDB then recovers, and decides on them by the log"
-        steps = (ManualStep(what, command),)
+        steps = (_set_in_use_step(server, name),)
     reason = f"{get_base_name(member)} has no in-use flag, so there is no crash recovery"
     return _refuse_prepared(member, reason, prepared, steps)
+
+
+def _set_in_use_step(server: _ServerDirectory, name: bytes) -> ManualStep:
+    """Return the step that sets the in-use flag of the newest log, so that the server recovers."""
+    path = shlex.quote(server.resolve_path(_base_name(name)))
+    command = f"printf '\\001' | dd of={path} bs=1 seek={len(MAGIC) + FLAGS_AT} conv=notrunc"
+    what = "set the in-use flag of the newest log again: the server then decides on prepared transactions by the log"
+    return ManualStep(what, command)
 
 
 def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
@@ -625,11 +628,6 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
             "decide about prepared transactions: run once with the server's usual options (it exits by itself)", command
         ),
     )
-
-
-def _normalize_name(name: bytes) -> bytes:
-    """Return a name as `normalize_binlog_name` rewrites it."""
-    return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
 
 
 def _predict_start_from_state_file(server: _ServerDirectory) -> StartPrediction | None:
@@ -787,8 +785,29 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
     state = _predict_start_from_state_file(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
     uncounted = _check_blank_index_line(server, opened_log)
-    result = (*_find_missing_line_feed(server), *findings, *uncounted)
-    return StartPrediction(True, None, result, counts_newest=not uncounted)
+    unrecovered = _check_lost_in_use_flag(server, opened_log) if opened_log is newest else ()
+    result = (*_find_missing_line_feed(server), *findings, *uncounted, *unrecovered)
+    steps = (_set_in_use_step(server, last),) if unrecovered else ()
+    return StartPrediction(True, None, result, remedy=steps, counts_newest=not uncounted)
+
+
+def _check_lost_in_use_flag(
+    server: _ServerDirectory, opened_log: ReplayedLog | None
+) -> tuple[tuple[str, Finding], ...]:
+    """Return the finding about a log of MySQL that was not closed, but has no in-use flag.
+
+    MySQL 9.7 rolled the prepared transactions back, and counted their GTIDs as executed.
+    """
+    if not server.is_mysql or opened_log is None:
+        return ()
+    message = "the log was not closed, but has no in-use flag: MySQL does not recover, and rolls back the transactions "
+    message += "that its engines hold as prepared (not checked), also those that are committed here; their GTIDs count "
+    message += "as executed"
+    name, severity = opened_log.file.name, Severity.WARNING
+    ends = (one.offset for one in opened_log.file.findings if one.facts.get("diagnosis") == "no-end")
+    return tuple(
+        (name, make_finding("silent-loss", at, 0, message, severity=severity, situation="start")) for at in ends
+    )
 
 
 def _check_blank_index_line(

@@ -17,6 +17,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     ListedGtid,
     MysqlGtid,
     PreviousGtids,
+    find_impossible_interval,
     format_range,
     format_source,
     read_gtid_list,
@@ -151,7 +152,7 @@ class GtidOrderRules:
         """
         body = bytes(event.body)
         if event.code == EventType.PREVIOUS_GTIDS:
-            self._store_previous_gtids(read_previous_gtids(body))
+            yield from self._store_previous_gtids(read_previous_gtids(body))
         elif event.code == EventType.GTID_LIST:
             self._store_gtid_list(read_gtid_list(body))
         elif event.code == EventType.GTID:
@@ -161,8 +162,13 @@ class GtidOrderRules:
 
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
-    def _store_previous_gtids(self, sources: Sequence[PreviousGtids]) -> None:
-        """Store the sets of PREVIOUS_GTIDS."""
+    def _store_previous_gtids(self, sources: Sequence[PreviousGtids]) -> Iterator[EventFault]:
+        """Store the sets of PREVIOUS_GTIDS, and yield a fault if MySQL does not decode them."""
+        impossible = find_impossible_interval(sources)
+        if impossible is not None:
+            name, (start, stop) = impossible
+            text = f"PREVIOUS_GTIDS has the interval [{start}, {stop}) of {name}: numbers begin with 1 and ascend"
+            yield EventFault("payload-undecodable", text, "gtid-interval")
         self.import_numbers_from_kernel()
         self.previous = tuple(sources) if self.previous is None else self.previous
         if self._relay:

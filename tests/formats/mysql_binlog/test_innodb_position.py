@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tests.archives import extract
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_trees import programs_of
+from tests.formats.mysql_binlog.start_contents import Log
+from tests.formats.mysql_binlog.starts import PREPARED, logs_of
 
 SAMPLE = Path(__file__).with_name("innodb_position.tar.xz")
 """MariaDB 10.11.19 after FLUSH LOGS, PURGE BINARY LOGS and a clean stop; of ibdata1 only the pages in question."""
@@ -52,6 +55,21 @@ def test_a_log_that_ends_before_innodb_is_a_loss_of_so_many_bytes(data: Path) ->
     code, log, text = diagnosed(data)
     assert code == 1 and engine(log)["missing_bytes"] >= 150
     assert "for replicas and point-in-time recovery, although InnoDB has them" in text and "RESET MASTER" not in text
+
+
+@pytest.mark.parametrize("cut", [0, 50])
+def test_after_a_crash_the_redo_log_is_applied(cut: int, tmp_path: Path) -> None:
+    """MariaDB 10.11's engine had committed the transaction with XID 14, and had the three after it as prepared."""
+    folder = logs_of("mariadb-10.11", PREPARED, "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    (last,) = (number for number in log.find(16) if log.events[number].body == struct.pack("<Q", 14))
+    end = 4 + sum(23 + len(event.body) for event in log.events[: last + 1])
+    if cut:
+        (folder / "bin.000003").write_bytes((folder / "bin.000003").read_bytes()[: end - cut])
+    _, one, text = diagnosed(folder)
+    assert engine(one)["committed_to"] == f"bin.000003:{end}"
+    assert engine(one)["missing_bytes"] in ((0,) if not cut else range(cut, cut + 60))
+    assert f"InnoDB has committed up to bin.000003:{end}" in text and "may be older" not in text
 
 
 def test_a_missing_log_is_a_loss(data: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 import struct
 from pathlib import Path
@@ -13,6 +14,8 @@ from binlogtool.formats.binlog_events.sql.script_state import StatementPattern
 from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from tests.cli.invoke import Result, invoke
 from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.start_contents import Log
+from tests.formats.mysql_binlog.starts import logs_of
 from tests.formats.mysql_binlog.statement_events import MAP, STATUS, insert, transaction
 
 _T = EventType
@@ -43,6 +46,19 @@ def test_the_format_description_stands_before_all_transactions(corpus: Path) -> 
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert text.rindex("gtid_next='AUTOMATIC'") > text.rindex("\nCOMMIT\n")
+
+
+def test_no_gtid_is_set_where_another_format_description_follows(tmp_path: Path) -> None:
+    """MySQL 9.7 refused its BINLOG otherwise (ERROR 1837): checksums were switched off between the two logs."""
+    folder = logs_of("mysql-9", "closed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000002").read_bytes())
+    without = dataclasses.replace(log.with_body(0, log.events[0].body[:-1] + b"\0"), has_checksums=False)
+    (folder / "bin.000002").write_bytes(without.write())
+    text = invoke("dump", "-O", "sql", str(folder / "bin.000001"), str(folder / "bin.000002")).text
+    found = re.findall(r"^(?:SET @@session.gtid_next='AUTOMATIC|COMMIT|BINLOG '\n[^']*?8BAAAA)", text, re.MULTILINE)
+    kinds = [match[:6] for match in found]
+    second = kinds.index("BINLOG", kinds.index("COMMIT"))
+    assert kinds[second - 2 : second + 2] == ["COMMIT", "SET @@", "BINLOG", "SET @@"]
 
 
 def test_rows_are_the_logs_own_bytes_until_their_statement_ends(tmp_path: Path) -> None:

@@ -97,3 +97,19 @@ def test_variables_of_newer_servers_are_given_back_where_they_are() -> None:
 def test_a_time_zone_cannot_leave_its_literal() -> None:
     made = _set(_MARIADB, 5, b"\4';x-")
     assert b"@@session.time_zone=0x273b782d" in made and b"';" not in made
+
+
+@pytest.mark.parametrize(
+    ("sql", "variable"),
+    [
+        (b"SET STATEMENT binlog_format='ROW' FOR INSERT INTO t (b) VALUES (2)", "binlog_format"),
+        (b"set statement sql_mode='', gtid_seq_no=100 for insert INTO t (b) VALUES (2)", "gtid_seq_no"),
+        (b"SET STATEMENT sql_log_bin=0 FOR DELETE FROM t", "sql_log_bin"),
+        (b"SET STATEMENT server_id=4, binlog_row_image='MINIMAL' FOR INSERT INTO t (b) VALUES (2)", None),
+        (b"SET STATEMENT gtid_domain_id=5 FOR CREATE TABLE u (a INT)", None),
+    ],
+)
+def test_variables_that_a_server_refuses_to_set_inside_a_transaction_are_told(sql: bytes, variable: str | None) -> None:
+    """MariaDB 10.11 and 11.8 refused them after BEGIN (ERROR 1679, 1953, 1694), and accepted the others."""
+    reason = find_doubt({}, sql)
+    assert (reason is None) if variable is None else (reason is not None and f"SET STATEMENT {variable} " in reason)

@@ -262,6 +262,7 @@ def test_mariadb_checks_only_the_server_version_and_the_header_length_of_a_descr
 STATES = {
     b"+0-1-15\n": "YY", b"0-+1-15\n": "YY", b"0- 1-\t15\n": "YY", b"-0-1-15\n": "n", b"0--1-15\n": "n",
     b"0-1-15" + b"x" * 40 + b"\n": "n", b"0-1-15" + b"x" * 36 + b"\n": "YY",
+    b"\r0-1-15\n": "YY", b"\xa00-\v1-\f15\n": "YY", b"\r+0-1-15\n": "YY", b"+\r0-1-15\n": "n", b"\r\n0-1-15\n": "n",
 }  # fmt: skip
 """State file -> did MariaDB 10.11 start with it? It reads pieces of 43 bytes."""
 
@@ -678,6 +679,72 @@ def test_mysql_stops_at_any_set_of_gtids_of_its_newest_log_that_it_cannot_decode
     assert predict(folder).start == "n"
 
 
+INTERVALS = {
+    "descending": ((5, 9), (1, 3)), "from 0": ((0, 9),), "adjacent": ((1, 3), (3, 5)), "empty": ((4, 4),),
+    "negative": ((-5, -2),), "possible": ((1, 3), (5, 9)),
+}  # fmt: skip
+PLACES = {("bin.000001", 1): "n", ("bin.000002", 1): "YY", ("bin.000003", 1): "n", ("bin.000003", 12): "n"}
+"""Log and number of the PREVIOUS_GTIDS with impossible intervals -> did MySQL 9.7 start?"""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("intervals", INTERVALS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_mysql_decodes_no_set_of_gtids_whose_intervals_do_not_ascend(
+    kind: str, intervals: str, place: tuple[str, int], tmp_path: Path
+) -> None:
+    folder, (name, number) = logs_of("mysql-9", kind, "intact", tmp_path / "log"), place
+    log, pairs = Log.read((folder / name).read_bytes()), INTERVALS[intervals]
+    body = struct.pack("<q", 1) + b"\x11" * 16 + struct.pack("<q", len(pairs))
+    body += b"".join(struct.pack("<qq", *pair) for pair in pairs)
+    changed = log.with_body(1, body) if number == 1 else log.with_inserted(number, Event(35, body))
+    (folder / name).write_bytes(changed.write())
+    assert predicted(folder) == ("YY" if intervals == "possible" else PLACES[place])
+    (report,) = (one for one in binlogtool.verify([folder]).files if one.path.endswith(name))
+    found = [one.offset for one in report.findings if one.facts.get("diagnosis") == "gtid-interval"]
+    at = 4 + sum(23 + len(event.body) for event in log.events[:number])
+    assert found == ([] if intervals == "possible" else [at])
+
+
+@pytest.mark.parametrize("number", [12, 22])
+def test_mysql_adds_a_second_set_of_gtids_to_what_it_has_read(number: int, tmp_path: Path) -> None:
+    """MySQL 9.7 had both after a crash: the set was after the second transaction, and at the end."""
+    folder = logs_of("mysql-9", "crashed", "intact", tmp_path / "log")
+    log = Log.read((folder / "bin.000003").read_bytes())
+    body = struct.pack("<q", 1) + b"\x11" * 16 + struct.pack("<qqqqq", 2, 1, 3, 5, 9)
+    (folder / "bin.000003").write_bytes(log.with_inserted(number, Event(35, body)).write())
+    assert predict(folder)[:2] == ("YY", f"11111111-1111-1111-1111-111111111111:1-2:5-8,{UUID}:1-15")
+
+
+MIXED_NAMES = {
+    ("./", "./"): "YY",
+    ("", ""): "YY",
+    (".//", ".//"): "YY",
+    ("./", ""): "n",
+    ("", "./"): "n",
+    ("./", ".//"): "n",
+}
+"""Folders in the index before bin.000001 and before the others -> did MariaDB 10.11 start after a crash?"""
+
+
+@pytest.mark.parametrize(("folders", "did"), MIXED_NAMES.items())
+def test_mariadb_looks_up_the_first_log_of_its_recovery_by_the_spelling_of_the_last(
+    folders: tuple[str, str], did: str, tmp_path: Path
+) -> None:
+    """Binlog file './bin.000001' not found in binlog index, needed for recovery. Aborting."""
+    folder = logs_of("mariadb-10.11", "crashed", "intact", tmp_path / "log")
+    first, others = folders
+    (folder / "bin.index").write_text(f"{first}bin.000001\n{others}bin.000002\n{others}bin.000003\n")
+    assert predicted(folder) == did
+
+
+@pytest.mark.parametrize("number", [42012, 42055])
+def test_mysql_reads_no_gtid_after_an_event_that_it_cannot_decode(number: int, tmp_path: Path) -> None:
+    """MySQL 9.7 started: before the GTID was an XA_PREPARE with impossible lengths, or its own number was 2^63 - 1."""
+    changed_logs_of("mysql-9", "contents", number, tmp_path / "log")
+    assert predicted(tmp_path / "log") == "YY"
+
+
 LOST_INDEXES = (
     "index-missing", "index-empty", "index-torn", "index-lacks-newest", "crash-safe-only", "index-blank-first",
 )  # fmt: skip
@@ -761,6 +828,22 @@ def test_the_in_use_flag_that_a_log_lost_can_be_set_again(tmp_path: Path) -> Non
     (command,) = [step.command for step in list_steps(one) if step.command is not None and " | dd " in step.command]
     subprocess.run(command, shell=True, check=True, capture_output=True)
     assert log.read_bytes() == data and predicted(folder) == "YY"
+
+
+def test_mysql_whose_log_lost_its_in_use_flag_rolls_prepared_transactions_back(tmp_path: Path) -> None:
+    """MySQL 9.7 started with 7 rows of 8, and counted the GTID of the eighth; with the flag it had all."""
+    folder = logs_of("mysql-9", PREPARED, "intact", tmp_path / "log")
+    log = folder / "bin.000003"
+    data = bytearray(log.read_bytes())
+    assert binlogtool.diagnose([folder]).logs[0].losses == ()
+    log.write_bytes(data[:21] + bytes([data[21] & 0xFE]) + data[22:])
+    assert predicted(folder) == "YY"
+    (one,) = binlogtool.diagnose([folder]).logs
+    (loss,) = [found for _, found in one.losses]
+    assert "rolls back the transactions that its engines hold as prepared" in loss.message
+    (command,) = [step.command for step in list_steps(one) if step.command is not None and " | dd " in step.command]
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    assert log.read_bytes() == data
 
 
 def _gtid_event(number: int, *, is_standalone: bool) -> Event:
