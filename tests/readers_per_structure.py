@@ -28,7 +28,7 @@ STRUCTURES = {
     "head of ROWS":
         "find_bitmaps find_statement_end track_rows_event_if_valid contains_table_id write_event_statements "
         "write_json_rows_event",
-    "compressed block": "load_block_head",
+    "compressed block": "find_blocks load_block_head",
     "status variables": "find_client_collation write_json_collations write_number_member write_set_of_variable_event",
     "transaction of Manticore": "classify_transactions read_body skip_ordered_transactions",
     "update of Manticore": "get_value_width write_json_documents write_json_list write_json_value",

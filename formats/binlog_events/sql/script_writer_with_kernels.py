@@ -40,7 +40,6 @@ from binlogtool.format_api.schema_fields import DecompressionError, MalformedErr
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import parse_query
-from binlogtool.formats.binlog_events.rows.rows_event import uncompress_rows
 from binlogtool.formats.binlog_events.rows.table_map import (
     COLUMN_SIZE,
     MAX_COMPILED_COLUMNS,
@@ -90,6 +89,7 @@ from binlogtool.formats.binlog_events.status_variables import decode_status_vari
 from binlogtool.formats.binlog_events.transactions.transaction_kernels import (
     MAX_CACHED,
     CompiledTracker,
+    NestedTableMaps,
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
@@ -102,13 +102,9 @@ from binlogtool.formats.binlog_events.values.column_types import (
     decoder_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    CHECKSUM_SIZE,
     COMPRESSED_ROW_EVENTS,
-    EVENT_SIZE_AT,
     EVENT_TYPE_NAMES,
-    HEADER_SIZE,
     ROW_EVENTS,
-    TYPE_AT,
     EventType,
     FormatDescription,
 )
@@ -121,7 +117,7 @@ if TYPE_CHECKING:
 # --- Events of a batch in the form that the script kernels read ---
 
 _COLUMN_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
-_OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
+_UNPACKED_OFFSET_COLUMNS = ("body_start", "body_end", "offset", "end")
 _MAX_BYTES = 8 * MIB
 """Maximum total size of events that are reassembled at a time, in bytes."""
 
@@ -139,56 +135,72 @@ class ScriptEvents(msgspec.Struct, frozen=True):
 
 
 def load_file_events(
-    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription, limits: Limits
-) -> ScriptEvents:
+    batch: Batch, notes: TrackedBatch, table_tracker: CompiledTracker, description: FormatDescription,
+    limits: Limits, compile_: Callable[[Kernel], Kernel],
+) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
     columns: NamedColumns = {name: as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES}
     maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
-        for name in _OFFSET_COLUMNS:  # the reassembled events have other columns
+        for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
-        window = _uncompress_rows(batch, columns, notes, description, limits)
+        window = _uncompress_rows(batch, columns, description, limits, compile_)
     holders = array("q", [-1]) * count
     return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
 def _uncompress_rows(
-    batch: Batch, columns: NamedColumns, notes: TrackedBatch, description: FormatDescription, limits: Limits
-) -> bytearray:
+    batch: Batch, columns: NamedColumns, description: FormatDescription, limits: Limits,
+    compile_: Callable[[Kernel], Kernel],
+) -> bytearray:  # fmt: skip
     """Return the window, followed by its compressed row events in uncompressed form.
 
-    Events that cannot be uncompressed, or no longer in the memory for this, are left to the general writer.
+    Events that cannot be uncompressed are left to the general writer, which reports the reason.
     """
-    window, checksum_size = batch.window, CHECKSUM_SIZE if description.has_checksums else 0
-    codes, starts, ends, offsets, stops = (columns[name] for name in _OFFSET_COLUMNS)
-    buffer, max_bytes = bytearray(window), len(window) + _MAX_BYTES
-    for i, code in enumerate(codes):
-        table = notes.maps[i] if code in COMPRESSED_ROW_EVENTS and len(buffer) < max_bytes else None
-        if table is None:
+    count, window, checksum_size = batch.frames.count, batch.window, 4 if description.has_checksums else 0
+    block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
+    arrays = EventSpans._make(columns[name] for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS))
+    sizes_of_format = (description.table_id_size, checksum_size)
+    compile_(row_statement_kernels.find_blocks)(
+        count, arrays, window, *sizes_of_format, limits.max_inflate, block_offsets, sizes
+    )
+    data = _inflate_blocks(window, block_offsets, columns["body_end"], sizes)
+    buffer = bytearray(2 * len(window) + len(data))  # reassembled events copy their header from the window
+    buffer[: len(window)] = window
+    compile_(row_statement_kernels.write_uncompressed)(
+        count, arrays, sizes, window, data, *sizes_of_format, buffer, len(window)
+    )
+    return buffer
+
+
+def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
+    """Return the uncompressed blocks, concatenated; the size of an invalid block becomes -1."""
+    blocks, bytes_left = list[bytes](), _MAX_BYTES
+    for i, size in enumerate(sizes):
+        if size < 0:
             continue
+        unpacker = zlib.decompressobj()
         try:
-            new_code, body = uncompress_rows(code, window[starts[i] : ends[i]], table, limits)
-        except (MalformedError, DecompressionError):
-            continue
-        event = bytearray(window[offsets[i] : offsets[i] + HEADER_SIZE]) + body
-        event[TYPE_AT] = new_code
-        event[EVENT_SIZE_AT : EVENT_SIZE_AT + 4] = (len(event) + checksum_size).to_bytes(4, "little")
-        codes[i], offsets[i], starts[i] = new_code, len(buffer), len(buffer) + HEADER_SIZE
-        buffer += event
-        ends[i] = len(buffer)
-        buffer += zlib.crc32(event).to_bytes(4, "little")[:checksum_size]
-        stops[i] = len(buffer)
-    return buffer + bytes(_PADDING)
+            block = unpacker.decompress(window[starts[i] : ends[i]], size + 1) if size <= bytes_left else b""
+        except zlib.error:
+            block = b""
+        if len(block) == size and unpacker.eof and not unpacker.unused_data:
+            blocks.append(block)
+            bytes_left -= size
+        else:
+            sizes[i] = -1
+    return b"".join([*blocks, bytes(_PADDING)])
 
 
 def load_nested_events(
-    run: FlatRecords, maps: array[int], description: FormatDescription, compile_: Callable[[Kernel], Kernel]
-) -> ScriptEvents | None:
+    run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription,
+    compile_: Callable[[Kernel], Kernel],
+) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run that has nested events; None if they are too large or one is invalid.
 
-    `maps`: numbers of their table maps.
+    `find_maps`: returns the table maps, given the kernel columns, the container offsets and the bytes.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
     window, bases, holders = _concatenate(run, named_columns)
@@ -197,13 +209,16 @@ def load_nested_events(
         return None
     codes, offsets = named_columns["type_code"], run.copy_column("offset")
     data = memoryview(bytearray(len(window) + checksum_size * run.count + _PADDING))
-    columns = EventSpans._make(named_columns[name] for name in _OFFSET_COLUMNS)
+    columns = EventSpans(codes, *(named_columns[name] for name in _UNPACKED_OFFSET_COLUMNS))
     if (
         compile_(row_statement_kernels.copy_events)(run.count, columns, holders, bases, window, data, checksum_size)
         < run.count
     ):
         return None
-    return ScriptEvents(EventColumns._make((*named_columns.values(), maps, codes, offsets, holders)), data)
+    return ScriptEvents(
+        EventColumns._make((*named_columns.values(), find_maps(named_columns, holders, data), codes, offsets, holders)),
+        data,
+    )
 
 
 def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
@@ -523,6 +538,8 @@ _MAX_OPEN_MAPS = 64
 _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
 """Indexes of columns in the script events."""
 
+_OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
+
 
 class FastScriptWriter:
     """Compiled writer for the events of one file."""
@@ -530,6 +547,7 @@ class FastScriptWriter:
     def __init__(self, context: BinlogFileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self._context = context
         self._table_tracker = context.tracker.compiled_tracker = CompiledTracker(context.tracker, compile_)
+        self._nested: NestedTableMaps | None = None
         self._compile = compile_
         self._templates = StatementTemplates(
             statements.build_texts(dict(EVENT_TYPE_NAMES)) + row_statement_kernels.PIECES
@@ -576,18 +594,26 @@ class FastScriptWriter:
         """Load the events of a batch for the kernels; None if they cannot read them."""
         description, table_tracker = self._context.description, self._table_tracker
         if isinstance(batch, Batch) and batch.container is None:
-            return load_file_events(batch, notes, table_tracker, description, limits)
+            return load_file_events(batch, notes, table_tracker, description, limits, self._compile)
         if isinstance(batch, Batch):
-            return load_nested_events(
-                wrap_batch(batch), table_tracker.map_numbers(notes.maps), description, self._compile
+            numbers = table_tracker.map_numbers(notes.maps)
+            return load_nested_events(wrap_batch(batch), lambda *_: numbers, description, self._compile)
+        if self._nested is None:
+            self._nested = NestedTableMaps(self._context.tracker, table_tracker, self._compile)
+        nested, maps = self._nested, array("q", bytes(8 * batch.count))
+        outer = table_tracker.columns(notes)["map"]
+        for part_batch, first, last, offset in batch.parts:
+            if part_batch.container is None:
+                maps[offset : offset + last - first] = array("q", outer[first:last])
+
+        def fill_maps(columns: NamedColumns, holders: Any, window: Any) -> array[int]:
+            """Fill in the table maps of nested events."""
+            nested.fill_map_numbers(
+                tuple(columns[name] for name in ("type_code", "body_start", "body_end")), holders, window, maps
             )
-        maps, outer = array("q"), table_tracker.columns(notes)["map"]
-        for part, first, last, _ in batch.parts:
-            if part.container is None:
-                maps += array("q", outer[first:last])
-            else:
-                maps += table_tracker.map_numbers(self._context.tracker.track_batch(part).maps[first:last])
-        return load_nested_events(batch, maps, description, self._compile)
+            return maps
+
+        return load_nested_events(batch, fill_maps, description, self._compile)
 
     def _get_kernel(self, script: SqlScript) -> tuple[Kernel, bytes]:
         """Return the kernel for the script's options, and its texts."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
-from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TrackedBatch, TransactionOwner
+from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.gtid.gtid_events import load_mariadb_gtid, load_mysql_gtid
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.transactions.boundaries import (
@@ -60,8 +60,9 @@ from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, S
 """GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: owner of the group: number of its
 source's text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: type
 of the last GTID event, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids
-minus 1. CONTAINER_RECORD: if groups are separate, the record that contains the group. TURN: number of statements and
-groups so far. MAP_TURN: TURN at the last TABLE_MAP."""
+minus 1. CONTAINER_RECORD: if groups are separate, the record that contains the group; of nested events, the offset of
+the event that contains them, -1 = none. TURN: number of statements and groups so far. MAP_TURN: TURN at the last
+TABLE_MAP."""
 
 
 @kernel()
@@ -341,6 +342,11 @@ class CompiledTracker:
             numbers = [-1 if known is None else self.register_map(known) for known in maps]
         return array("q", numbers)  # type: ignore[arg-type]
 
+    @property
+    def map_bodies(self) -> tuple[array[int], array[int]]:
+        """Bodies of the table maps, and their offsets (`MapTable.known`, `MapTable.known_places`)."""
+        return self._map_bodies, self._map_offsets
+
     def _begin_batch(self, count: int) -> None:
         """Prepare the columns for a batch."""
         if max(len(self.table_maps), len(self.sources)) > MAX_CACHED:
@@ -480,9 +486,14 @@ def build_id_table(map_numbers: Mapping[int, int]) -> array[int]:
         size *= 2
     table = array("q", [0, -1]) * size
     for table_id, number in map_numbers.items():
-        at = find_id_slot(table_id, table, size - 1)
-        table[2 * at], table[2 * at + 1] = table_id + 1, number
+        insert_id(table, table_id, number)
     return table
+
+
+def insert_id(table: array[int], table_id: int, number: int) -> None:
+    """Insert a table id into a table of ids."""
+    at = find_id_slot(table_id, table, len(table) // 2 - 1)
+    table[2 * at], table[2 * at + 1] = table_id + 1, number
 
 
 def _pack_bytes(data: bytes) -> tuple[int, ...]:
@@ -491,7 +502,7 @@ def _pack_bytes(data: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))
 
 
-# --- Kernel for transaction boundaries ---
+# --- Table maps of nested events, as a kernel ---
 
 
 class EventBodies(NamedTuple):
@@ -501,6 +512,106 @@ class EventBodies(NamedTuple):
     starts: Int64s
     ends: Int64s
 
+
+@kernel(find_map_number, use_map)
+def track_nested(
+    i: int,
+    stop: int,
+    events: EventBodies,
+    holders: Int64s,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    maps: MapTable,
+    map_numbers: MutableInt64s,
+) -> int:
+    """Fill `map_numbers` for the nested events from `i` on.
+
+    `holders`: offset of the event that contains each event, -1 = none.
+
+    Returns:
+        Where the kernel stopped: at an unregistered TABLE_MAP, or `stop`.
+    """
+    while i < stop:
+        trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
+        if holders[i] != state[CONTAINER_RECORD]:
+            state[CONTAINER_RECORD] = holders[i] + 0
+            state[TURN] += 1
+        if holders[i] >= 0:
+            p = events.starts[i]
+            n = events.ends[i]
+            map_number = find_map_number(trait, buf, p, n, state, maps) if trait > 0 else -1
+            if trait & IS_MAP and map_number < 0:
+                return i
+            map_numbers[i] = use_map(trait, max(map_number, -1), buf, p, n, state, maps)
+        i += 1
+    return stop
+
+
+# --- Table maps of nested events by compiled code, for scripts ---
+
+
+class NestedTableMaps:
+    """Assigns the table map numbers of the file's compiled tracker to nested events, and registers new maps."""
+
+    def __init__(self, tracker: EventTracker, follower: CompiledTracker, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._tracker, self._table_tracker = tracker, follower
+        self._kernel = compile_(track_nested)
+        self._traits = build_event_type_flags(())
+        self._state = array("q", bytes(8 * STATE_SIZE))
+        self._reset()
+
+    def _reset(self) -> None:
+        """Reset all caches."""
+        self._maps: TableMaps = self._tracker.maps.create_nested()
+        self._registered_maps: list[TableMap] = self._table_tracker.table_maps
+        self._maps_version = self._tracker.maps.version
+        self._by_id: dict[int, int] = {}
+        self._map_turns = array("q")
+        self._build_id_table()
+        self._state[ID_SIZE] = self._maps.id_size
+
+    def fill_map_numbers(self, columns: tuple[Any, ...], containers: Any, window: Any, map_numbers: array[int]) -> None:
+        """Fill in the table map numbers of nested events; `columns`: type, body start and body end."""
+        if (
+            self._registered_maps is not self._table_tracker.table_maps
+            or self._maps_version != self._tracker.maps.version
+            or len(self._by_id) > MAX_CACHED
+        ):
+            self._reset()
+        index, count, self._state[CONTAINER_RECORD] = 0, len(map_numbers), -1
+        events = EventBodies._make(columns)
+        while True:
+            self._map_turns.extend([0] * (len(self._registered_maps) - len(self._map_turns)))
+            index = self._kernel(
+                index, count, events, containers, window, self._state, self._traits,
+                MapTable(self._id_table, *self._table_tracker.map_bodies, self._map_turns), map_numbers,
+            )  # fmt: skip
+            if index == count:
+                return
+            map_numbers[index] = self._register_map(bytes(window[columns[1][index] : columns[2][index]]))
+            index += 1
+
+    def _register_map(self, body: bytes) -> int:
+        """Register the table map of this TABLE_MAP event; return its number, -1 if it cannot be read."""
+        table_map = self._maps.add_map(body)
+        number = -1 if table_map is None else self._table_tracker.register_map(table_map)
+        table_id = int.from_bytes(body[: self._maps.id_size], "little")
+        self._by_id[table_id] = number
+        if 2 * len(self._by_id) > len(self._id_table) // 2:
+            self._build_id_table()
+        insert_id(self._id_table, table_id, number)
+        if number >= 0:
+            self._map_turns.extend([0] * (number + 1 - len(self._map_turns)))
+            self._map_turns[number] = self._state[TURN]
+        return number
+
+    def _build_id_table(self) -> None:
+        self._id_table = build_id_table(self._by_id)
+        self._state[ID_TABLE_MASK] = len(self._id_table) // 2 - 1
+
+
+# --- Kernel for transaction boundaries ---
 
 # State: an array of 64-bit integers.
 SPLIT_GROUP_STATE, BOUNDARY_COUNT, SPLIT_STATE_SIZE = range(3)

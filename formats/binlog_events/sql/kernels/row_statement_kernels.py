@@ -8,13 +8,14 @@ from __future__ import annotations
 from binlogtool.format_api.layout import compute_crc32
 from binlogtool.format_api.schema_fields import (
     Int64s,
+    MutableInt64s,
     MutableUInt8s,
     UInt8s,
     are_bytes_equal,
     kernel,
     load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, RECORD_HEAD
+from binlogtool.formats.binlog_events.rows.table_map import COLUMN_SIZE, MAX_COLUMNS, RECORD_HEAD
 from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     CAST,
     GENERATED,
@@ -32,6 +33,7 @@ from binlogtool.formats.binlog_events.rows.write_rows_json_kernels import (
     find_template,
     has_valid_images,
     load_word,
+    read_head,
     skip_image,
     write_packed_text,
 )
@@ -81,18 +83,25 @@ from binlogtool.formats.binlog_events.sql.kernels.event_statement_kernels import
 from binlogtool.formats.binlog_events.sql.kernels.script_kernel_structs import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_V1_OFFSET,
+    COMPRESSED_V2_OFFSET,
+    DELETE_COMPRESSED_V2,
     EVENT_SIZE_AT,
     INSERTED,
     INTVAR,
     PARTIAL_UPDATE_ROWS,
     QUERY,
     RAND,
+    ROW_KINDS,
     TABLE_MAP,
     TRANSACTION_PAYLOAD,
     TYPE_AT,
     UPDATED,
     VERSION_OFFSET,
+    WRITE_COMPRESSED_V1,
+    WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
+    load_block_head,
 )
 
 # --- Row events as kernels ---
@@ -272,6 +281,100 @@ def write_base64_lines(
         i += 1
     memory.state[BYTES_WRITTEN] = done
     return i
+
+
+# --- MariaDB's compressed row events, as kernels ---
+
+
+@kernel(read_head)
+def find_block(buf: UInt8s, pos: int, limit: int, code: int, id_size: int) -> int:
+    """Return the position of the compressed block in the row event body `buf[pos:limit]`; -1: malformed header."""
+    _flags, _extra, columns, pos = read_head(buf, pos + id_size, limit, code >= WRITE_COMPRESSED_V2)
+    if columns < 0 or columns > MAX_COLUMNS:
+        return -1
+    size = (columns + 7) >> 3
+    pos += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
+    return pos if pos < limit else -1
+
+
+@kernel(find_block, load_block_head)
+def find_blocks(
+    count: int,
+    spans: EventSpans,
+    buf: UInt8s,
+    id_size: int,
+    checksum_size: int,
+    max_size: int,
+    data_offsets: MutableInt64s,
+    sizes: MutableInt64s,
+) -> int:
+    """Find the position and uncompressed size of the compressed data in each compressed row event.
+
+    The size is -1 for all other events, for malformed ones, and for those larger than `max_size`.
+
+    Returns:
+        The number of compressed events.
+    """
+    found = 0
+    for i in range(count):
+        code = spans.codes[i]
+        sizes[i] = -1
+        if (
+            code < WRITE_COMPRESSED_V1
+            or code > DELETE_COMPRESSED_V2
+            or spans.stops[i] - spans.ends[i] != checksum_size
+            or spans.starts[i] - spans.offsets[i] != 19
+        ):
+            continue
+        n = spans.ends[i] + 0
+        p = find_block(buf, spans.starts[i] + 0, n, code, id_size)
+        size, data = load_block_head(buf, p, n) if p >= 0 else (0, -2)
+        if data >= 0 and size <= max_size:
+            data_offsets[i] = data
+            sizes[i] = size
+            found += 1
+    return found
+
+
+@kernel(find_block, write_checksum, copy_bytes_unchanged)
+def write_uncompressed(
+    count: int,
+    spans: EventSpans,
+    sizes: Int64s,
+    buf: UInt8s,
+    data: UInt8s,
+    id_size: int,
+    checksum_size: int,
+    out: MutableUInt8s,
+    out_pos: int,
+) -> int:
+    """Write the events of `find_blocks` in uncompressed form from `out[out_pos]` on, and update the columns.
+
+    Args:
+        data: the uncompressed blocks.
+
+    Returns:
+        The end offset in `out`.
+    """
+    d = 0
+    for i in range(count):
+        if sizes[i] >= 0:
+            code = spans.codes[i] + 0
+            at = spans.offsets[i] + 0
+            block = find_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
+            code -= COMPRESSED_V2_OFFSET if code >= WRITE_COMPRESSED_V2 else COMPRESSED_V1_OFFSET
+            end = copy_bytes_unchanged(data, d, d + sizes[i], out, copy_bytes_unchanged(buf, at, block, out, out_pos))
+            out[out_pos + TYPE_AT] = code
+            for k in range(4):
+                out[out_pos + EVENT_SIZE_AT + k] = end + checksum_size - out_pos >> 8 * k & 255
+            spans.codes[i] = code
+            spans.offsets[i] = out_pos
+            spans.starts[i] = out_pos + 19
+            spans.ends[i] = end
+            d += sizes[i]
+            out_pos = write_checksum(checksum_size, out, end, out_pos)
+            spans.stops[i] = out_pos
+    return out_pos
 
 
 # --- Kernels for INSERT, UPDATE and DELETE ---
